@@ -1,0 +1,1 @@
+"""Entries, trash, search and stats over memory.db."""

@@ -1,0 +1,299 @@
+"""Entries: save, edit, list, forget. Limits and rules are those of DESIGN.md, section 4."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from webapp import secrets
+from webapp.errors import Conflict, InvalidInput, NotFound, SecretRefused
+from webapp.scope import GLOBAL, parse_scope
+from webapp.store import EntryRow, Store, TrashRow, now_ms, receipts
+
+MAX_TITLE = 120
+MAX_BODY = 8_000
+MAX_TAGS = 12
+MAX_TAG = 64
+MAX_KIND = 40
+MAX_PER_CALL = 50
+KINDS = ("decision", "fact", "preference", "gotcha", "lesson", "compaction")
+EXPIRED = "expired"
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry as it is shown. Times are epoch milliseconds."""
+
+    id: str
+    scope: str
+    kind: str
+    title: str
+    body: str
+    tags: tuple[str, ...]
+    created_at: int
+    updated_at: int
+    expires_at: int | None
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a save did: `created` or else rewrote; `expired` rows went to the trash."""
+
+    entry: Entry
+    created: bool
+    expired: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An entry before it is saved, already checked; build it with `draft()`."""
+
+    scope: str
+    kind: str
+    title: str
+    body: str
+    tags: tuple[str, ...]
+    expires_at: int | None
+
+
+def tags_of(text: str | None) -> tuple[str, ...]:
+    """The tags in a stored JSON array; a text that is no array is shown as one tag."""
+    try:
+        found = json.loads(text or "[]")
+    except ValueError:
+        return (str(text),)
+    if not isinstance(found, list):
+        return (str(text),)
+    return tuple(tag if isinstance(tag, str) else json.dumps(tag) for tag in found)
+
+
+def from_row(row: Any) -> Entry:
+    """An `EntryRow` or `TrashRow` as a value."""
+    return Entry(
+        row.id, row.scope, row.kind, row.title, row.body, tags_of(row.tags),
+        row.created_at, row.updated_at, row.expires_at, row.source,
+    )  # fmt: skip
+
+
+def columns_of(store: Store) -> list[Any]:
+    """The model's columns that the open file has; a read-only public file lacks `source`."""
+    return [getattr(EntryRow, name) for name in store.columns]
+
+
+def draft(
+    *,
+    scope: str,
+    kind: str,
+    title: str,
+    body: str,
+    tags: Sequence[str] = (),
+    expires_at: int | None = None,
+    now: int | None = None,
+) -> Draft:
+    """Checks what is to be saved. Raises InvalidInput or SecretRefused that name the field."""
+    title = " ".join(title.split())
+    kind = " ".join(kind.split())
+    body = body.replace("\r\n", "\n").strip("\n")
+    clean = tuple(dict.fromkeys(t for t in (" ".join(tag.split()) for tag in tags) if t))
+    _length("title", title, MAX_TITLE)
+    _length("kind", kind, MAX_KIND)
+    _length("body", body, MAX_BODY)
+    if len(clean) > MAX_TAGS:
+        raise InvalidInput(f"An entry has at most {MAX_TAGS} tags; this one has {len(clean)}.",
+                           "tags")  # fmt: skip
+    for tag in clean:
+        _length("tags", tag, MAX_TAG)
+    for field, text in (
+        ("title", title),
+        ("kind", kind),
+        ("body", body),
+        ("tags", "\n".join(clean)),
+    ):
+        if _CONTROL.search(text.replace("\n", " ").replace("\t", " ").replace("\r", " ")):
+            raise InvalidInput(f"The {field} holds a control character that cannot be kept.", field)
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InvalidInput(f"The {field} is not valid Unicode text.", field) from error
+        found = secrets.find(text)
+        if found:
+            raise SecretRefused(
+                f"The {field} looks like it holds a secret ({found[0].kind}). Nothing was saved; "
+                "take it out and say where the secret is kept instead.",
+                field,
+                kind=found[0].kind,
+            )
+    if expires_at is not None and expires_at <= (now_ms() if now is None else now):
+        raise InvalidInput(
+            "expires_at lies in the past; an entry cannot expire then.", "expires_at"
+        )
+    return Draft(parse_scope(scope), kind, title, body, clean, expires_at)
+
+
+def _length(field: str, text: str, most: int) -> None:
+    if not text.strip():
+        raise InvalidInput(f"The {field} is empty; write something there.", field)
+    if len(text) > most:
+        raise InvalidInput(
+            f"The {field} has {len(text):,} characters; at most {most:,} fit.", field
+        )
+
+
+def save(store: Store, new: Draft, source: str | None, now: int | None = None) -> Saved:
+    """Saves an entry. The live entry of the same scope and title is rewritten (its id and
+    `created_at` stay, its former text goes to the trash); expired rows leave for the trash too.
+    """
+    at = now_ms() if now is None else now
+    with store.writing():
+        expired = _retire_expired(store, at)
+        row = live_twin(store, new.scope, new.title, at)
+        if row is None:
+            return Saved(_insert(store, new, source, at), True, expired)
+        return Saved(_rewrite(store, row, new, source, at), False, expired)
+
+
+def edit(
+    store: Store,
+    entry_id: str,
+    new: Draft,
+    source: str | None,
+    seen_updated_at: int | None = None,
+    now: int | None = None,
+) -> Entry:
+    """Changes an entry in place.
+
+    Raises NotFound, and Conflict when somebody changed it since `seen_updated_at` or when another
+    live entry already has that scope and title.
+    """
+    at = now_ms() if now is None else now
+    with store.writing():
+        row = _row(store, entry_id)
+        if seen_updated_at is not None and row.updated_at != seen_updated_at:
+            raise Conflict(
+                "Somebody changed this entry while you were editing it. Nothing was saved; below "
+                "is what it says now, and your text is still in the form.",
+                entry=from_row(row),
+            )
+        twin = live_twin(store, new.scope, new.title, at, other_than=entry_id)
+        if twin is not None:
+            raise Conflict(
+                f"Another entry in {new.scope} already has the title “{new.title}”. Choose another "
+                "title, or edit that one.",
+                entry=from_row(twin),
+            )
+        return _rewrite(store, row, new, source, at)
+
+
+def get(store: Store, entry_id: str) -> Entry:
+    """One entry, expired or not. Raises NotFound."""
+    return from_row(_row(store, entry_id))
+
+
+def is_live(entry: Entry, now: int | None = None) -> bool:
+    """Whether an entry has not expired."""
+    return entry.expires_at is None or entry.expires_at > (now_ms() if now is None else now)
+
+
+def forget(store: Store, ids: Sequence[str], actor: str, now: int | None = None) -> list[Entry]:
+    """Moves entries to the trash, whatever their scope, and leaves a receipt.
+
+    At most MAX_PER_CALL at a time. Raises NotFound if one is missing; then none is moved.
+    """
+    if not ids:
+        return []
+    if len(ids) > MAX_PER_CALL:
+        raise InvalidInput(f"At most {MAX_PER_CALL} entries can be forgotten at a time.", "id")
+    at = now_ms() if now is None else now
+    with store.writing():
+        rows = [_row(store, entry_id) for entry_id in dict.fromkeys(ids)]
+        for row in rows:
+            to_trash(store, row, actor, at)
+        gone = [from_row(row) for row in rows]
+        receipts.write(
+            store, "forget", actor, f"Forgot {_count(len(gone))}",
+            {"entries": [{"id": e.id, "title": e.title, "scope": e.scope} for e in gone]}, at,
+        )  # fmt: skip
+    return gone
+
+
+def to_trash(store: Store, row: Any, by: str, at: int, entry_id: str | None = None) -> None:
+    """Moves a live row to the trash inside the caller's transaction. With `entry_id` the row stays
+    and a copy of it is put there under that id."""
+    values = {name: getattr(row, name) for name in EntryRow._meta.fields}
+    values["id"] = entry_id or row.id
+    store.run(TrashRow.insert(**values, trashed_at=at, trashed_by=by).on_conflict_replace())
+    if entry_id is None:
+        store.run(EntryRow.delete().where(EntryRow.id == row.id))
+
+
+def _count(number: int) -> str:
+    return "1 entry" if number == 1 else f"{number} entries"
+
+
+def _retire_expired(store: Store, at: int) -> int:
+    rows = store.all(
+        EntryRow.select().where(EntryRow.expires_at.is_null(False), EntryRow.expires_at <= at)
+    )
+    for row in rows:
+        to_trash(store, row, EXPIRED, at)
+    return len(rows)
+
+
+def _row(store: Store, entry_id: str) -> Any:
+    row = store.first(EntryRow.select(*columns_of(store)).where(EntryRow.id == entry_id))
+    if row is None:
+        raise NotFound(f"There is no entry {entry_id[:60]}. It may be in the trash.")
+    return row
+
+
+def live_twin(store: Store, scope: str, title: str, at: int, other_than: str | None = None) -> Any:
+    """The live row that holds a title in a scope, the newest if the plugin made several."""
+    query = EntryRow.select().where(
+        EntryRow.scope == scope,
+        EntryRow.title == title,
+        (EntryRow.expires_at.is_null()) | (EntryRow.expires_at > at),
+    )
+    if other_than is not None:
+        query = query.where(EntryRow.id != other_than)
+    return store.first(query.order_by(EntryRow.updated_at.desc()))
+
+
+def _insert(store: Store, new: Draft, source: str | None, at: int) -> Entry:
+    values = {
+        "id": str(uuid.uuid4()), "scope": new.scope, "kind": new.kind, "title": new.title,
+        "body": new.body, "tags": json.dumps(new.tags, ensure_ascii=False), "created_at": at,
+        "updated_at": at, "expires_at": new.expires_at, "source": source,
+    }  # fmt: skip
+    store.run(EntryRow.insert(**values))
+    return from_row(EntryRow(**values))
+
+
+def _rewrite(store: Store, row: Any, new: Draft, source: str | None, at: int) -> Entry:
+    before = from_row(row)
+    changed = (before.kind, before.title, before.body, before.tags) != (
+        new.kind, new.title, new.body, new.tags,
+    )  # fmt: skip
+    if changed:
+        to_trash(store, row, f"{source or 'unknown'} (rewrote)", at, entry_id=str(uuid.uuid4()))
+    # Two saves within one millisecond still get different times, so that an edit can tell them.
+    at = max(at, row.updated_at + 1)
+    values = {
+        "scope": new.scope, "kind": new.kind, "title": new.title, "body": new.body,
+        "tags": json.dumps(new.tags, ensure_ascii=False), "updated_at": at,
+        "expires_at": new.expires_at, "source": source,
+    }  # fmt: skip
+    store.run(EntryRow.update(**values).where(EntryRow.id == row.id))
+    return from_row(EntryRow(id=row.id, created_at=row.created_at, **values))
+
+
+__all__ = [
+    "GLOBAL", "KINDS", "Draft", "Entry", "Saved", "draft", "edit", "forget", "from_row", "get",
+    "is_live", "live_twin", "save", "tags_of", "to_trash",
+]  # fmt: skip

@@ -1,0 +1,156 @@
+"""Counts over the entries, with the predicate that search uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from webapp.memory.search import in_scope, live
+from webapp.scope import GLOBAL
+from webapp.store import Store, now_ms
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Live entries counted. `bytes` is the database with its write-ahead log on disk; `oldest` is
+    the smallest `created_at`, None when there is no entry."""
+
+    total: int
+    by_kind: tuple[tuple[str, int], ...]
+    by_scope: tuple[tuple[str, int], ...]
+    by_source: tuple[tuple[str, int], ...]
+    in_global: int
+    trashed: int
+    bytes: int
+    oldest: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facets:
+    """What the filters of the search page offer, most used first, and the counts of the rail."""
+
+    scopes: tuple[tuple[str, int], ...]
+    kinds: tuple[tuple[str, int], ...]
+    tags: tuple[tuple[str, int], ...]
+    sources: tuple[tuple[str, int], ...]
+    total: int
+    trashed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Counts a day for each name: `days` are epoch seconds (UTC midnight), `values` one row a name,
+    cumulated."""
+
+    days: tuple[int, ...]
+    names: tuple[str, ...]
+    values: tuple[tuple[int, ...], ...]
+
+
+def stats(store: Store, scope: str | None = None, now: int | None = None) -> Stats:
+    """Counts what is live in a scope (with `global`), or everywhere."""
+    at = now_ms() if now is None else now
+    where = live(at) & in_scope(scope)
+
+    def group(column: str) -> tuple[tuple[str, int], ...]:
+        if column not in store.columns:
+            return ()
+        sql = (
+            f"SELECT coalesce(e.{column}, ''), count(*) FROM entries e WHERE {where.sql}"
+            " GROUP BY 1 ORDER BY 2 DESC, 1"
+        )
+        return tuple((row[0], row[1]) for row in store.rows(sql, where.params))
+
+    by_scope = group("scope")
+    return Stats(
+        total=sum(number for _, number in by_scope),
+        by_kind=group("kind"),
+        by_scope=by_scope,
+        by_source=group("source"),
+        in_global=dict(by_scope).get(GLOBAL, 0),
+        trashed=_trashed(store),
+        bytes=store.disk_bytes(),
+        oldest=store.value(
+            f"SELECT min(e.created_at) FROM entries e WHERE {where.sql}", where.params
+        ),
+    )
+
+
+def _trashed(store: Store) -> int:
+    if not store.value("SELECT 1 FROM sqlite_master WHERE name = 'trash'"):
+        return 0
+    return int(store.value("SELECT count(*) FROM trash"))
+
+
+class Cache:
+    """Keeps one value for as long as the files of a store stay as they are, a minute at most
+    (entries expire by themselves)."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Any, Any]] = {}
+
+    def get(self, store: Store, name: str, make: Callable[[], _T]) -> _T:
+        """The kept value, or the one that `make` returns."""
+        key = (*store.version(), now_ms() // 60_000)
+        held = self._kept.get(name)
+        if held is None or held[0] != key:
+            held = (key, make())
+            self._kept[name] = held
+        value: _T = held[1]
+        return value
+
+
+def facets(store: Store, now: int | None = None) -> Facets:
+    """Counts for filters and rail, over every scope."""
+    at = now_ms() if now is None else now
+    found = stats(store, None, at)
+    where = live(at)
+    tags = store.rows(
+        "SELECT t.value, count(*) FROM entries e,"
+        " json_each(CASE WHEN json_valid(e.tags) THEN e.tags ELSE '[]' END) t"
+        f" WHERE {where.sql} AND typeof(t.value) = 'text' GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 60",
+        where.params,
+    )
+    return Facets(
+        found.by_scope, found.by_kind, tuple((row[0], row[1]) for row in tags),
+        tuple(row for row in found.by_source if row[0]), found.total, found.trashed,
+    )  # fmt: skip
+
+
+def over_time(store: Store, column: str, now: int | None = None, most: int = 6) -> Series:
+    """Live entries by day of creation, cumulated, for the `most` largest kinds or scopes and
+    “others”."""
+    if column not in ("kind", "scope"):
+        raise ValueError(column)
+    where = live(now_ms() if now is None else now)
+    rows = store.rows(
+        f"SELECT e.created_at / 86400000, e.{column}, count(*) FROM entries e WHERE {where.sql}"
+        " GROUP BY 1, 2 ORDER BY 1",
+        where.params,
+    )
+    return cumulate([(int(day), str(name), int(number)) for day, name, number in rows], most)
+
+
+def cumulate(rows: list[tuple[int, str, int]], most: int = 6) -> Series:
+    """Turns (day number, name, count) into running totals a day, each day present once."""
+    totals: dict[str, int] = {}
+    for _, name, number in rows:
+        totals[name] = totals.get(name, 0) + number
+    names = sorted(totals, key=lambda name: (-totals[name], name))
+    kept = names[:most]
+    shown = (*kept, "others") if len(names) > most else tuple(kept)
+    running = dict.fromkeys(shown, 0)
+    days: list[int] = []
+    values: list[list[int]] = [[] for _ in shown]
+    for day, name, number in rows:
+        if not days or days[-1] != day * 86_400:
+            days.append(day * 86_400)
+            for column in values:
+                column.append(0)
+        running[name if name in running else "others"] += number
+        for column, key in zip(values, shown, strict=True):
+            column[-1] = running[key]
+    return Series(tuple(days), shown, tuple(tuple(column) for column in values))

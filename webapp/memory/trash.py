@@ -1,0 +1,160 @@
+"""The trash: list, restore with a choice on conflict, purge, sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from webapp.errors import Conflict, InvalidInput, NotFound
+from webapp.memory.entries import (
+    MAX_TITLE,
+    Entry,
+    from_row,
+    live_twin,
+    to_trash,
+)
+from webapp.store import EntryRow, Store, TrashRow, now_ms, receipts
+
+KEEP_BOTH = "keep_both"
+REPLACE = "replace"
+PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Trashed:
+    """An entry in the trash, when and by whom it got there."""
+
+    entry: Entry
+    trashed_at: int
+    trashed_by: str
+
+
+def listing(store: Store, offset: int = 0, limit: int = PAGE) -> list[Trashed]:
+    """The trash, newest first."""
+    query = TrashRow.select().order_by(TrashRow.trashed_at.desc(), TrashRow.id)
+    return [_trashed(row) for row in store.all(query.offset(offset).limit(limit))]
+
+
+def count(store: Store) -> int:
+    """How many entries are in the trash."""
+    return int(store.value("SELECT count(*) FROM trash") or 0)
+
+
+def get(store: Store, entry_id: str) -> Trashed:
+    """One trashed entry. Raises NotFound."""
+    row = store.first(TrashRow.select().where(TrashRow.id == entry_id))
+    if row is None:
+        raise NotFound(f"There is no entry {entry_id[:60]} in the trash.")
+    return _trashed(row)
+
+
+def restore(
+    store: Store,
+    entry_id: str,
+    actor: str,
+    choice: str | None = None,
+    title: str | None = None,
+    now: int | None = None,
+) -> Entry:
+    """Puts an entry back where it lived, with its id.
+
+    If a live entry holds that scope and title, or that id, Conflict is raised (its
+    `details["entry"]` is the live one) and nothing changes, unless `choice` is `keep_both` (the
+    restored one gets `title`, or its own with a number) or `replace` (the live one goes to the
+    trash). An expiry that has passed is taken off, since the entry would vanish again at once.
+    """
+    if choice not in (None, "", KEEP_BOTH, REPLACE):
+        raise InvalidInput("Choose keep_both or replace.", "choice")
+    at = now_ms() if now is None else now
+    with store.writing():
+        row = store.first(TrashRow.select().where(TrashRow.id == entry_id))
+        if row is None:
+            raise NotFound(f"There is no entry {entry_id[:60]} in the trash.")
+        live = store.first(EntryRow.select().where(EntryRow.id == entry_id)) or live_twin(
+            store, row.scope, row.title, at
+        )
+        values = {name: getattr(row, name) for name in EntryRow._meta.fields}
+        if live is not None and choice == REPLACE:
+            store.run(TrashRow.delete().where(TrashRow.id == entry_id))
+            to_trash(store, live, f"{actor} (replaced)", at)
+        elif live is not None and choice == KEEP_BOTH:
+            if live.id == entry_id:
+                raise Conflict("That very entry is live again; it can only be replaced.",
+                               entry=from_row(live))  # fmt: skip
+            values["title"] = _free_title(store, row.scope, title or "", row.title, at)
+        elif live is not None:
+            raise Conflict(
+                f"A live entry in {row.scope} already has the title “{row.title}”. Keep both, or "
+                "replace the live one.",
+                entry=from_row(live),
+            )
+        if values["expires_at"] is not None and values["expires_at"] <= at:
+            values["expires_at"] = None
+        store.run(EntryRow.insert(**values))
+        if choice != REPLACE or live is None:
+            store.run(TrashRow.delete().where(TrashRow.id == entry_id))
+        restored = from_row(EntryRow(**values))
+        receipts.write(
+            store, "restore", actor, f"Restored “{restored.title}”",
+            {"id": restored.id, "title": restored.title, "scope": restored.scope,
+             "choice": choice or "none"}, at,
+        )  # fmt: skip
+    return restored
+
+
+def purge(store: Store, ids: Sequence[str] | None, actor: str, now: int | None = None) -> int:
+    """Destroys trashed entries for good, all of them when `ids` is None; leaves a receipt with
+    their titles. Returns how many went."""
+    at = now_ms() if now is None else now
+    with store.writing():
+        query = TrashRow.select()
+        if ids is not None:
+            query = query.where(TrashRow.id.in_(list(ids)))
+        return _destroy(store, query, "purge", actor, at)
+
+
+def sweep(store: Store, trash_days: int, now: int | None = None) -> int:
+    """Destroys what has been in the trash for longer than `trash_days`; returns how many."""
+    at = now_ms() if now is None else now
+    horizon = at - trash_days * 86_400_000
+    if not store.exists or store.read_only:
+        return 0
+    if not store.value("SELECT 1 FROM trash WHERE trashed_at < ? LIMIT 1", (horizon,)):
+        return 0
+    with store.writing():
+        query = TrashRow.select().where(TrashRow.trashed_at < horizon)
+        return _destroy(store, query, "sweep", f"after {trash_days} days", at)
+
+
+def _destroy(store: Store, query: object, action: str, actor: str, at: int) -> int:
+    rows = store.all(query)
+    for row in rows:
+        store.run(TrashRow.delete().where(TrashRow.id == row.id))
+    if rows:
+        word = "1 entry" if len(rows) == 1 else f"{len(rows)} entries"
+        receipts.write(
+            store, action, actor, f"Destroyed {word} from the trash",
+            {"entries": [{"id": r.id, "title": r.title, "scope": r.scope} for r in rows]}, at,
+        )  # fmt: skip
+    return len(rows)
+
+
+def _trashed(row: TrashRow) -> Trashed:
+    return Trashed(from_row(row), row.trashed_at, row.trashed_by)
+
+
+def _free_title(store: Store, scope: str, wanted: str, old: str, at: int) -> str:
+    wanted = " ".join(wanted.split())
+    if len(wanted) > MAX_TITLE:
+        raise InvalidInput(f"The title has more than {MAX_TITLE} characters.", "title")
+    if wanted and wanted != old:
+        if live_twin(store, scope, wanted, at) is not None:
+            raise Conflict(f"The title “{wanted}” is taken as well. Choose another.")
+        return wanted
+    number = 2
+    while True:
+        suffix = f" ({number})"
+        candidate = old[: MAX_TITLE - len(suffix)] + suffix
+        if live_twin(store, scope, candidate, at) is None:
+            return candidate
+        number += 1

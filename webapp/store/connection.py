@@ -1,0 +1,366 @@
+"""Connections to memory.db: one a request, short writes that take the lock first, plain errors."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import peewee
+
+from webapp.errors import Busy, MemoryAppError, ReadOnly, Unreadable
+from webapp.store import layout
+
+BUSY_TIMEOUT_MS = 5000
+WRITE_PATIENCE_S = 15.0
+"""How long a write waits for another process before it gives up."""
+
+
+def now_ms() -> int:
+    """The present in epoch milliseconds, the unit of every time in memory.db."""
+    return time.time_ns() // 1_000_000
+
+
+class _Memory(peewee.SqliteDatabase):
+    """Stands in for a file that does not exist yet, so that reading it finds it empty."""
+
+
+class Store:
+    """memory.db at `path`. Open it with `session()`; read with `rows`, `all`, `first`, `value`;
+    write inside `writing()`.
+
+    A missing file reads as an empty store and is created by the first write.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        pragmas = [("busy_timeout", BUSY_TIMEOUT_MS), ("foreign_keys", 1), ("synchronous", 1)]
+        uri = "file:" + quote(str(path))
+        timeout = BUSY_TIMEOUT_MS / 1000
+        self._file = peewee.SqliteDatabase(
+            uri + "?mode=rw", uri=True, autoconnect=False, timeout=timeout, pragmas=pragmas
+        )
+        self._read_only_file = peewee.SqliteDatabase(
+            uri + "?mode=ro", uri=True, autoconnect=False, timeout=timeout,
+            pragmas=[("busy_timeout", BUSY_TIMEOUT_MS), ("query_only", 1)],
+        )  # fmt: skip
+        self._immutable_file = peewee.SqliteDatabase(
+            uri + "?mode=ro&immutable=1", uri=True, autoconnect=False
+        )
+        self._empty = _Memory(":memory:", autoconnect=False)
+        self._local = threading.local()
+        self._known: tuple[int, int, int] | None = None
+
+    @property
+    def db(self) -> Any:
+        """The open database of this thread."""
+        db = getattr(self._local, "db", None)
+        if db is None:
+            raise RuntimeError("the store is not open in this thread; use `with store.session()`")
+        return db
+
+    @property
+    def read_only(self) -> str | None:
+        """Why this store must not be written, or None."""
+        return getattr(self._local, "read_only", None)
+
+    @property
+    def indexed(self) -> bool:
+        """Whether our own search index is in the open file."""
+        return bool(getattr(self._local, "indexed", False))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of `entries` that the open file has, of those we know."""
+        return getattr(self._local, "columns", layout.ENTRY_COLUMNS)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything on disk yet."""
+        try:
+            return self.path.stat().st_size > 0
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise Unreadable(f"{self.path} cannot be reached: {error.strerror}.") from error
+
+    @contextmanager
+    def session(self) -> Iterator[Store]:
+        """Opens the store for this thread and closes it at the end. Nested use is one session."""
+        if getattr(self._local, "db", None) is not None:
+            yield self
+            return
+        self.open()
+        try:
+            yield self
+        finally:
+            self.close()
+
+    def open(self, create: bool = False) -> None:
+        """Connects this thread. Raises Unreadable or Busy with a sentence; nothing stays open.
+
+        With `create` an empty file gets its layout, else it reads as an empty store and stays
+        empty.
+        """
+        self._local.read_only = None
+        self._local.indexed = True
+        self._local.columns = layout.ENTRY_COLUMNS
+        try:
+            if create or self.exists:
+                self._open_file()
+            else:
+                self._open_empty()
+        except peewee.DatabaseError as error:
+            self.close()
+            raise self._plain(error) from error
+        except MemoryAppError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Closes this thread's connection; it is fine when there is none."""
+        db = getattr(self._local, "db", None)
+        self._local.db = None
+        if db is not None and not db.is_closed():
+            db.close()
+
+    def _open_empty(self) -> None:
+        self._connect(self._empty)
+        layout.migrate(self._empty, now_ms())
+
+    def _connect(self, db: Any) -> None:
+        self._local.db = db
+        db.connect(reuse_if_open=True)
+
+    def _open_file(self) -> None:
+        state = self.path.stat()
+        if not state.st_mode & 0o222 or not os.access(self.path, os.W_OK):
+            self._open_read_only(f"{self.path} is write-protected")
+            return
+        try:
+            self._connect(self._file)
+            schema = self._pragma("schema_version")
+        except peewee.OperationalError as error:
+            if "readonly" not in str(error) and "unable to open" not in str(error):
+                raise
+            self.close()
+            self._open_read_only(f"the folder of {self.path} is write-protected")
+            return
+        key = (state.st_dev, state.st_ino, schema)
+        if key == self._known:
+            self._assert_pragmas()
+            return
+        found = layout.inspect(self._file)
+        if found.kind == "unreadable":
+            raise Unreadable(
+                f"{self.path} is not a memory database: {found.difference}. It was left as it is; "
+                "choose another file with --db."
+            )
+        if found.kind == "foreign":
+            self.close()
+            self._open_read_only(f"{self.path} was written by another program: {found.difference}")
+            return
+        if self._pragma("journal_mode") != "wal":
+            self.db.execute_sql("PRAGMA journal_mode = wal").fetchone()
+        if found.missing or found.kind == "empty":
+            self._begin()
+            try:
+                layout.migrate(self._file, now_ms())
+                self._file.commit()
+            except BaseException:
+                self._file.rollback()
+                raise
+            schema = self._pragma("schema_version")
+        self._assert_pragmas()
+        self._known = (state.st_dev, state.st_ino, schema)
+
+    def _open_read_only(self, why: str) -> None:
+        try:
+            self._connect(self._read_only_file)
+            self._pragma("schema_version")
+        except peewee.OperationalError as error:
+            self.close()
+            wal = self.path.with_name(self.path.name + "-wal")
+            if "unable to open" not in str(error) or (wal.exists() and wal.stat().st_size):
+                raise
+            # A WAL file in a folder where no -shm can be made opens only as immutable, which would
+            # hide what is still in the WAL; here there is no WAL.
+            self._connect(self._immutable_file)
+        found = layout.inspect(self.db)
+        if found.kind == "unreadable":
+            raise Unreadable(
+                f"{self.path} is not a memory database: {found.difference}. Choose another file "
+                "with --db."
+            )
+        present = layout.columns(self.db, "entries")
+        self._local.columns = tuple(c for c in layout.ENTRY_COLUMNS if c in present)
+        self._local.indexed = found.kind == "ours" and not found.missing
+        self._local.read_only = f"{why}. It is shown read-only."
+
+    def _pragma(self, name: str) -> Any:
+        return self.db.execute_sql(f"PRAGMA {name}").fetchone()[0]
+
+    def _assert_pragmas(self) -> None:
+        wanted = {"journal_mode": "wal", "busy_timeout": BUSY_TIMEOUT_MS, "foreign_keys": 1,
+                  "synchronous": 1}  # fmt: skip
+        found = {name: self._pragma(name) for name in wanted}
+        if found != wanted:
+            raise Unreadable(
+                f"{self.path} cannot be used safely: SQLite answered {found}, expected {wanted}. "
+                "A network file system may be the reason."
+            )
+
+    def _begin(self) -> None:
+        deadline = time.monotonic() + WRITE_PATIENCE_S
+        while True:
+            try:
+                self.db.execute_sql("BEGIN IMMEDIATE")
+                return
+            except peewee.OperationalError as error:
+                if not _is_lock(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """A write transaction. Keep it short: every other writer waits for it.
+
+        It takes the lock at once, because "if a read transaction tries to upgrade and another
+        connection has modified the database, the result is SQLITE_BUSY" whatever the timeout
+        (sqlite.org/lang_transaction.html, 2.2). Raises ReadOnly, Busy or Unreadable; then nothing
+        was changed.
+        """
+        if self.db is self._empty:
+            self._create()
+        if self.read_only:
+            raise ReadOnly(f"{self.read_only} Nothing was changed.")
+        try:
+            self._begin()
+            try:
+                yield
+                self.db.commit()
+            except BaseException:
+                self.db.rollback()
+                raise
+        except peewee.DatabaseError as error:
+            raise self._plain(error) from error
+
+    def _create(self) -> None:
+        self.close()
+        try:
+            private_folder(self.path.parent)
+            private_file(self.path)
+        except OSError as error:
+            raise Unreadable(
+                f"{self.path} cannot be created: {error.strerror}. Nothing was saved."
+            ) from error
+        self.open(create=True)
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Runs a statement and returns all its rows."""
+        try:
+            return list(self.db.execute_sql(sql, tuple(params)).fetchall())
+        except peewee.DatabaseError as error:
+            raise self._plain(error) from error
+
+    def value(self, sql: str, params: Sequence[Any] = ()) -> Any:
+        """The first column of the first row, or None."""
+        found = self.rows(sql, params)
+        return found[0][0] if found else None
+
+    def all(self, query: Any) -> list[Any]:
+        """Runs a Peewee select and returns its rows as models."""
+        try:
+            return list(query.execute(self.db))
+        except peewee.DatabaseError as error:
+            raise self._plain(error) from error
+
+    def first(self, query: Any) -> Any:
+        """The first row of a Peewee select, or None."""
+        found = self.all(query.limit(1))
+        return found[0] if found else None
+
+    def run(self, query: Any) -> int:
+        """Runs a Peewee insert, update or delete; returns the count of rows (or the new id)."""
+        try:
+            return int(query.execute(self.db) or 0)
+        except peewee.DatabaseError as error:
+            raise self._plain(error) from error
+
+    def disk_bytes(self) -> int:
+        """Bytes of the database and its write-ahead log."""
+        total = 0
+        for suffix in ("", "-wal"):
+            try:
+                total += self.path.with_name(self.path.name + suffix).stat().st_size
+            except FileNotFoundError:
+                continue
+        return total
+
+    def version(self) -> tuple[int, ...]:
+        """Changes whenever any process has written: the times and sizes of the files."""
+        found: list[int] = []
+        for suffix in ("", "-wal"):
+            try:
+                state = self.path.with_name(self.path.name + suffix).stat()
+            except OSError:
+                continue
+            found += [state.st_ino, state.st_mtime_ns, state.st_size]
+        return tuple(found)
+
+    def _plain(self, error: Exception) -> MemoryAppError:
+        text = str(error)
+        if _is_lock(error):
+            return Busy(
+                f"Another program has been writing to {self.path} for too long. Nothing was "
+                "changed; try again in a moment."
+            )
+        if "full" in text:
+            return Unreadable(f"The disk that holds {self.path} is full. Nothing was changed.")
+        if "readonly" in text:
+            return ReadOnly(f"{self.path} is write-protected. Nothing was changed.")
+        if "unable to open" in text:
+            return Unreadable(
+                f"{self.path} cannot be opened; check who may read it and its folder."
+            )
+        if "malformed" in text or "not a database" in text or "corrupt" in text:
+            return Unreadable(
+                f"{self.path} is damaged or not an SQLite database ({text}). It was left as it is. "
+                "Run “opencode-memory doctor”, or move the file away to start anew."
+            )
+        return Unreadable(f"{self.path}: {text}.")
+
+
+def _is_lock(error: Exception) -> bool:
+    cause = error.__cause__ or error.__context__ or error
+    code = getattr(cause, "sqlite_errorcode", None)
+    if code is not None:
+        return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return "locked" in str(error)
+
+
+def private_folder(folder: Path) -> None:
+    """Creates a folder, 0700 whatever the umask; one that exists is left as it is."""
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        path.mkdir(0o700, exist_ok=True)
+        path.chmod(0o700)
+
+
+def private_file(path: Path) -> None:
+    """Creates an empty file, 0600 whatever the umask; one that exists is left as it is."""
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except FileExistsError:
+        return
+    os.fchmod(descriptor, 0o600)
+    os.close(descriptor)

@@ -1,0 +1,221 @@
+"""The layout of memory.db: what the plugin wrote, what we add, and how a foreign file is told.
+
+Everything we add is additive and recorded in `webapp_migrations`; `user_version` is not ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Runs(Protocol):
+    """Anything that runs one SQL statement: a Peewee database."""
+
+    def execute_sql(self, sql: str, params: Any = None) -> Any:
+        """Runs one statement and returns its cursor."""
+
+
+PUBLIC_COLUMNS = (
+    "id", "scope", "kind", "title", "body", "tags", "created_at", "updated_at", "expires_at",
+)  # fmt: skip
+ENTRY_COLUMNS = (*PUBLIC_COLUMNS, "source")
+TRASH_COLUMNS = (*ENTRY_COLUMNS, "trashed_at", "trashed_by")
+TRANSCRIPT_COLUMNS = (
+    "session_id", "scope", "path", "title", "source_db", "created_at", "updated_at", "exported_at",
+    "messages", "lines", "size", "marks_size", "removed_at", "removed_by", "removed_why",
+)  # fmt: skip
+RECEIPT_COLUMNS = ("id", "at", "action", "actor", "summary", "detail")
+
+PUBLIC_DDL = (
+    """CREATE TABLE IF NOT EXISTS entries (
+      id TEXT PRIMARY KEY, scope TEXT NOT NULL, kind TEXT NOT NULL, title TEXT NOT NULL,
+      body TEXT NOT NULL, tags TEXT NOT NULL DEFAULT '[]', created_at INTEGER NOT NULL,
+      updated_at INTEGER NOT NULL, expires_at INTEGER)""",
+    """CREATE VIRTUAL TABLE IF NOT EXISTS entries_fts USING fts5(
+      title, body, tags, content='entries', content_rowid='rowid')""",
+    """CREATE TRIGGER IF NOT EXISTS entries_ai AFTER INSERT ON entries BEGIN
+      INSERT INTO entries_fts(rowid, title, body, tags)
+      VALUES (new.rowid, new.title, new.body, new.tags); END""",
+    """CREATE TRIGGER IF NOT EXISTS entries_ad AFTER DELETE ON entries BEGIN
+      INSERT INTO entries_fts(entries_fts, rowid, title, body, tags)
+      VALUES ('delete', old.rowid, old.title, old.body, old.tags); END""",
+    """CREATE TRIGGER IF NOT EXISTS entries_au AFTER UPDATE ON entries BEGIN
+      INSERT INTO entries_fts(entries_fts, rowid, title, body, tags)
+      VALUES ('delete', old.rowid, old.title, old.body, old.tags);
+      INSERT INTO entries_fts(rowid, title, body, tags)
+      VALUES (new.rowid, new.title, new.body, new.tags); END""",
+)
+
+OUR_INDEXES = ("webapp_words", "webapp_grams")
+
+_ADD = (
+    "INSERT INTO {t}(rowid, title, body, tags) VALUES (new.rowid, new.title, new.body, new.tags);"
+)
+_DROP = (
+    "INSERT INTO {t}({t}, rowid, title, body, tags)"
+    " VALUES ('delete', old.rowid, old.title, old.body, old.tags);"
+)
+
+
+def _index_ddl() -> tuple[str, ...]:
+    add = " ".join(_ADD.format(t=name) for name in OUR_INDEXES)
+    drop = " ".join(_DROP.format(t=name) for name in OUR_INDEXES)
+    content = "title, body, tags, content='entries', content_rowid='rowid'"
+    return (
+        f"CREATE VIRTUAL TABLE IF NOT EXISTS webapp_words USING fts5({content},"
+        " tokenize='porter unicode61 remove_diacritics 2', prefix='2 3')",
+        f"CREATE VIRTUAL TABLE IF NOT EXISTS webapp_grams USING fts5({content}, tokenize='trigram')",
+        "INSERT INTO webapp_words(webapp_words, rank) VALUES ('rank', 'bm25(8.0, 1.0, 4.0)')",
+        f"CREATE TRIGGER IF NOT EXISTS webapp_ai AFTER INSERT ON entries BEGIN {add} END",
+        f"CREATE TRIGGER IF NOT EXISTS webapp_ad AFTER DELETE ON entries BEGIN {drop} END",
+        "CREATE TRIGGER IF NOT EXISTS webapp_au AFTER UPDATE OF title, body, tags ON entries"
+        f" BEGIN {drop} {add} END",
+        *(f"INSERT INTO {name}({name}) VALUES ('rebuild')" for name in OUR_INDEXES),
+    )
+
+
+def _add_source(db: Runs) -> None:
+    if "source" not in columns(db, "entries"):
+        db.execute_sql("ALTER TABLE entries ADD COLUMN source TEXT")
+
+
+def _run(*statements: str) -> Callable[[Runs], None]:
+    def apply(db: Runs) -> None:
+        for statement in statements:
+            db.execute_sql(statement)
+
+    return apply
+
+
+MIGRATIONS: tuple[tuple[str, Callable[[Runs], None]], ...] = (
+    ("0001-entries-source", _add_source),
+    (
+        "0002-trash",
+        _run(
+            """CREATE TABLE IF NOT EXISTS trash (
+              id TEXT PRIMARY KEY, scope TEXT NOT NULL, kind TEXT NOT NULL, title TEXT NOT NULL,
+              body TEXT NOT NULL, tags TEXT NOT NULL DEFAULT '[]', created_at INTEGER NOT NULL,
+              updated_at INTEGER NOT NULL, expires_at INTEGER, source TEXT,
+              trashed_at INTEGER NOT NULL, trashed_by TEXT NOT NULL)""",
+            "CREATE INDEX IF NOT EXISTS webapp_trash_at ON trash(trashed_at)",
+        ),
+    ),
+    (
+        "0003-transcripts",
+        _run(
+            """CREATE TABLE IF NOT EXISTS transcripts (
+              session_id TEXT PRIMARY KEY, scope TEXT NOT NULL, path TEXT NOT NULL,
+              title TEXT NOT NULL, source_db TEXT NOT NULL, created_at INTEGER NOT NULL,
+              updated_at INTEGER NOT NULL, exported_at INTEGER NOT NULL, messages INTEGER NOT NULL,
+              lines INTEGER NOT NULL, size INTEGER NOT NULL, marks_size INTEGER NOT NULL,
+              removed_at INTEGER, removed_by TEXT, removed_why TEXT)""",
+            "CREATE INDEX IF NOT EXISTS webapp_transcripts_scope ON transcripts(scope, updated_at)",
+        ),
+    ),
+    (
+        "0004-receipts",
+        _run(
+            """CREATE TABLE IF NOT EXISTS receipts (
+              id INTEGER PRIMARY KEY, at INTEGER NOT NULL, action TEXT NOT NULL,
+              actor TEXT NOT NULL, summary TEXT NOT NULL, detail TEXT NOT NULL DEFAULT '{}')""",
+        ),
+    ),
+    ("0005-search-index", _run(*_index_ddl())),
+    (
+        "0006-entries-by-age",
+        _run(
+            "CREATE INDEX IF NOT EXISTS webapp_entries_updated ON entries(updated_at)",
+            "CREATE INDEX IF NOT EXISTS webapp_entries_scope ON entries(scope, title)",
+        ),
+    ),
+)
+
+_MIGRATIONS_DDL = (
+    "CREATE TABLE IF NOT EXISTS webapp_migrations"
+    " (name TEXT PRIMARY KEY, applied_at INTEGER NOT NULL)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a file turned out to be.
+
+    kind: `empty`, `public` (the plugin's), `ours`, `foreign` (readable, never written) or
+    `unreadable` (its entries cannot even be read). `difference` says in words what is not ours.
+    """
+
+    kind: str
+    difference: str = ""
+    missing: tuple[str, ...] = ()
+
+
+def columns(db: Runs, table: str) -> list[str]:
+    """The column names of a table, empty when there is no such table."""
+    return [row[1] for row in db.execute_sql(f"PRAGMA table_info({table})").fetchall()]
+
+
+def inspect(db: Runs) -> Layout:
+    """Tells what the open file is, without writing."""
+    tables = {
+        row[0]
+        for row in db.execute_sql("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+    }
+    if not tables:
+        return Layout("empty")
+    if "entries" not in tables:
+        some = ", ".join(sorted(tables)[:4])
+        return Layout("unreadable", f"it has no table “entries” (it has {some})")
+    found = columns(db, "entries")
+    lacking = [name for name in PUBLIC_COLUMNS if name not in found]
+    if lacking:
+        return Layout("unreadable", f"its table “entries” lacks {_names(lacking)}")
+    for table, known in (
+        ("entries", ENTRY_COLUMNS),
+        ("trash", TRASH_COLUMNS),
+        ("transcripts", TRANSCRIPT_COLUMNS),
+        ("receipts", RECEIPT_COLUMNS),
+    ):
+        if table not in tables:
+            continue
+        found = columns(db, table)
+        strange = [name for name in found if name not in known]
+        if strange:
+            return Layout("foreign", f"its table “{table}” also has {_names(strange)}")
+        lacking = [name for name in known if name not in found and name != "source"]
+        if lacking:
+            return Layout("foreign", f"its table “{table}” lacks {_names(lacking)}")
+    key = [row[1] for row in db.execute_sql("PRAGMA table_info(entries)").fetchall() if row[5]]
+    if key != ["id"]:
+        return Layout("foreign", "the primary key of its table “entries” is not “id”")
+    if "webapp_migrations" not in tables:
+        return Layout("public", missing=tuple(name for name, _ in MIGRATIONS))
+    applied = {row[0] for row in db.execute_sql("SELECT name FROM webapp_migrations").fetchall()}
+    newer = sorted(applied - {name for name, _ in MIGRATIONS})
+    if newer:
+        return Layout("foreign", f"a newer version of this program changed it ({', '.join(newer)})")
+    return Layout("ours", missing=tuple(name for name, _ in MIGRATIONS if name not in applied))
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(f"“{name}”" for name in names)
+
+
+def migrate(db: Runs, now: int) -> list[str]:
+    """Creates the public layout where it is missing and applies what we add. Returns the names
+    applied. To be called inside a write transaction; running it again changes nothing."""
+    if "entries" not in {
+        row[0] for row in db.execute_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
+    }:
+        for statement in PUBLIC_DDL:
+            db.execute_sql(statement)
+    db.execute_sql(_MIGRATIONS_DDL)
+    applied = {row[0] for row in db.execute_sql("SELECT name FROM webapp_migrations").fetchall()}
+    done = []
+    for name, apply in MIGRATIONS:
+        if name not in applied:
+            apply(db)
+            db.execute_sql("INSERT INTO webapp_migrations VALUES (?, ?)", (name, now))
+            done.append(name)
+    return done

@@ -1,0 +1,1 @@
+"""Transcripts: export, library, window, grep and cleanup."""

@@ -1,0 +1,247 @@
+"""Cleanup: a plan made by pure functions, then the apply of that very plan."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from webapp.errors import InvalidInput, NotFound, PlanChanged, ReadOnly
+from webapp.opencode import list_sessions
+from webapp.settings import Settings
+from webapp.store import Store, TranscriptRow, now_ms, receipts
+from webapp.transcripts.export import remove_files
+from webapp.transcripts.files import locked, marks_path, offsets_path
+from webapp.transcripts.library import Transcript, transcripts
+
+DAY_MS = 86_400_000
+BATCH = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to remove. `sessions` are named ids; `scope` None is every scope; 0 switches a rule off."""
+
+    sessions: tuple[str, ...] = ()
+    retention_days: int = 0
+    max_sessions: int = 0
+    keep_recent: int = 10
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A transcript that goes, why, and the bytes it gives back."""
+
+    transcript: Transcript
+    why: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A named or due transcript that stays, and why."""
+
+    transcript: Transcript
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a cleanup would remove, and the fingerprint of the library that it was made for."""
+
+    options: Options
+    steps: tuple[Step, ...]
+    kept: tuple[Kept, ...]
+    unknown: tuple[str, ...]
+    considered: int
+    fingerprint: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the whole plan gives back."""
+        return sum(step.bytes for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """How far an apply has come. `problems` are transcripts that could not be removed."""
+
+    done: int
+    total: int
+    bytes: int
+    problems: tuple[str, ...]
+    interrupted: bool
+    receipt: int | None
+
+
+def make_plan(
+    library: Sequence[Transcript],
+    options: Options,
+    now: int,
+    touched: Mapping[str, int] | None = None,
+    bytes_of: Callable[[Transcript], int] = lambda item: item.size,
+) -> Plan:
+    """Plans a cleanup. Pure: nothing is read or written.
+
+    Order: named sessions; then those untouched for `retention_days`; then, per scope, the oldest
+    beyond `max_sessions`. The `keep_recent` newest of each scope always stay, and so does a file
+    that another program wrote. `touched` gives later times of last touch, by session id.
+    """
+    touched = touched or {}
+
+    def touch(item: Transcript) -> int:
+        return max(item.touched_at, touched.get(item.id, 0))
+
+    scoped = [item for item in library if options.scope in (None, item.scope)]
+    ordered = sorted(scoped, key=lambda item: (-touch(item), item.id))
+    groups: dict[str, list[Transcript]] = {}
+    for item in ordered:
+        groups.setdefault(item.scope, []).append(item)
+    recent = {item.id for group in groups.values() for item in group[: options.keep_recent]}
+    due: dict[str, str] = {}
+    by_id = {item.id: item for item in ordered}
+    for session_id in options.sessions:
+        if session_id in by_id:
+            due.setdefault(session_id, "named")
+    if options.retention_days:
+        horizon = now - options.retention_days * DAY_MS
+        for item in ordered:
+            if touch(item) < horizon:
+                days = (now - touch(item)) // DAY_MS
+                due.setdefault(item.id, f"untouched for {days} days, over {options.retention_days}")
+    if options.max_sessions:
+        for group in groups.values():
+            left = [item for item in group if item.id not in due or item.id in recent]
+            for item in left[options.max_sessions :]:
+                due.setdefault(item.id, f"more than {options.max_sessions} in its project")
+    steps, kept = [], []
+    for item in sorted((by_id[name] for name in due), key=lambda t: (touch(t), t.id)):
+        if not item.ours:
+            kept.append(Kept(item, "written by another program"))
+        elif item.id in recent:
+            kept.append(Kept(item, f"among the {options.keep_recent} newest of its project"))
+        else:
+            steps.append(Step(item, due[item.id], bytes_of(item)))
+    facts = [(t.id, t.size, touch(t), t.scope) for t in sorted(scoped, key=lambda t: t.id)]
+    chosen = [step.transcript.id for step in steps]
+    text = json.dumps([asdict(options), facts, chosen], sort_keys=True)
+    return Plan(
+        options, tuple(steps), tuple(kept),
+        tuple(name for name in options.sessions if name not in by_id), len(scoped),
+        hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12],
+    )  # fmt: skip
+
+
+def plan(store: Store, settings: Settings, options: Options, now: int | None = None) -> Plan:
+    """Plans a cleanup of the library as it is now. A session's last touch is its last change in
+    OpenCode or of its transcript, whichever is later."""
+    for name in ("retention_days", "max_sessions", "keep_recent"):
+        if not 0 <= getattr(options, name) <= 1_000_000:
+            raise InvalidInput(f"{name} must be from 0 to 1,000,000.", name)
+    found = list_sessions(settings.opencode_databases())
+    touched = {session.id: session.updated_at for session in found.sessions}
+    at = now_ms() if now is None else now
+    return make_plan(transcripts(store, settings), options, at, touched, disk_bytes)
+
+
+def disk_bytes(item: Transcript) -> int:
+    """Bytes of a transcript and what lies beside it."""
+    total = 0
+    for path in (item.path, marks_path(item.path), offsets_path(item.path)):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def apply(
+    store: Store,
+    settings: Settings,
+    options: Options,
+    fingerprint: str,
+    actor: str,
+    stopped: Callable[[], bool] = lambda: False,
+    now: int | None = None,
+) -> Iterator[Applied]:
+    """Removes what the plan of `fingerprint` named, in batches, yielding after each batch.
+
+    Raises PlanChanged, with the new plan in its details, if the library is not what it was. When
+    `stopped` turns true the rest stays. Whatever was removed by then is in the receipt, also when
+    the caller ends early.
+    """
+    at = now_ms() if now is None else now
+    fresh = plan(store, settings, options, at)
+    if fresh.fingerprint != fingerprint:
+        raise PlanChanged(
+            "The library has changed since this plan was made, so nothing was removed. Look at the "
+            "new plan and apply that one.",
+            plan=fresh,
+        )
+    if store.read_only:
+        raise ReadOnly(f"{store.read_only} So nothing was removed.")
+    total = len(fresh.steps)
+    gone: list[Step] = []
+    problems: list[str] = []
+    receipt: int | None = None
+    interrupted = True
+    try:
+        for start in range(0, total, BATCH):
+            if stopped():
+                break
+            for step in fresh.steps[start : start + BATCH]:
+                try:
+                    _remove(store, step, actor, at)
+                    gone.append(step)
+                except (OSError, NotFound) as error:
+                    problems.append(f"{step.transcript.id}: {error}")
+            done = len(gone) + len(problems)
+            if done < total:
+                yield Applied(done, total, _sum(gone), tuple(problems), False, None)
+        interrupted = len(gone) + len(problems) < total
+    finally:
+        if gone or problems:
+            receipt = _receipt(store, options, gone, problems, total, interrupted, actor, at)
+    yield Applied(
+        len(gone) + len(problems), total, _sum(gone), tuple(problems), interrupted, receipt
+    )
+
+
+def _sum(steps: Sequence[Step]) -> int:
+    return sum(step.bytes for step in steps)
+
+
+def _remove(store: Store, step: Step, actor: str, at: int) -> None:
+    item = step.transcript
+    # The index is told first: a crash between the two leaves a file without a row, which is still
+    # listed and can be read; the other way round a row would point at nothing.
+    with locked(item.path):
+        with store.writing():
+            store.run(
+                TranscriptRow.update(removed_at=at, removed_by=actor, removed_why=step.why).where(
+                    TranscriptRow.session_id == item.id
+                )
+            )
+        remove_files(item.path)
+
+
+def _receipt(
+    store: Store, options: Options, gone: Sequence[Step], problems: Sequence[str], total: int,
+    interrupted: bool, actor: str, at: int,
+) -> int:  # fmt: skip
+    word = "transcript" if len(gone) == 1 else "transcripts"
+    summary = f"Removed {len(gone)} {word}"
+    if interrupted:
+        summary += f" of {total} planned, then stopped"
+    detail = {
+        "options": asdict(options), "planned": total, "removed": len(gone), "bytes": _sum(gone),
+        "interrupted": interrupted, "problems": list(problems),
+        "transcripts": [
+            {"id": s.transcript.id, "title": s.transcript.title, "scope": s.transcript.scope,
+             "bytes": s.bytes, "lines": s.transcript.lines, "why": s.why} for s in gone
+        ],
+    }  # fmt: skip
+    with store.writing():
+        return receipts.write(store, "cleanup", actor, summary, detail, at)

@@ -1,0 +1,405 @@
+"""Export: a session of OpenCode appended to its transcript. Line N of a session never changes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from webapp import opencode
+from webapp.errors import Conflict, InvalidInput, MemoryAppError, Unreadable
+from webapp.opencode import Session
+from webapp.scope import scope_folder
+from webapp.settings import Settings
+from webapp.store import Store, TranscriptRow, now_ms, private_folder
+from webapp.transcripts import render
+from webapp.transcripts.files import Mark, load_marks, locked, marks_path, offsets_path
+from webapp.transcripts.render import Block
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.~-]{0,199}")
+GONE = "gone"
+PRUNED = "pruned"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export did. `unfinished` messages are still being written by OpenCode and come with
+    a later export."""
+
+    session_id: str
+    path: Path
+    lines: int
+    added: int
+    created: bool
+    unfinished: int
+
+
+def check_id(session_id: str) -> str:
+    """A session id that is safe as a file name. Raises InvalidInput."""
+    if not _ID.fullmatch(session_id):
+        raise InvalidInput(f"“{session_id[:60]}” is not the id of a session.", "session")
+    return session_id
+
+
+def path_of(settings: Settings, session: Session) -> Path:
+    """Where a session's transcript lives."""
+    folder = settings.transcripts_dir / scope_folder(session.scope)
+    return folder / f"{check_id(session.id)}.md"
+
+
+def export(store: Store, settings: Settings, session: Session, now: int | None = None) -> Exported:
+    """Appends what is new in a session to its transcript, creating it if need be.
+
+    Only finished messages are written. What changed in OpenCode above the end (pruned, edited,
+    removed, taken back) becomes a dated notice at the end. The order is text, marks, then the index
+    row with the good lengths: whatever lies beyond those after a crash is cut by the next export.
+    Raises Unreadable, Busy, ReadOnly or Conflict; then the transcript reads as it did before.
+    """
+    at = now_ms() if now is None else now
+    path = path_of(settings, session)
+    if store.read_only:
+        raise Unreadable(f"{store.read_only} So no transcript can be exported.")
+    try:
+        private_folder(path.parent)
+        with locked(path) as descriptor, opencode.reading(session.db) as connection:
+            return _append(store, settings, session, path, descriptor, connection, at)
+    except OSError as error:
+        raise Unreadable(
+            f"The transcript {path} cannot be written: {error.strerror}. What was there is unharmed."
+        ) from error
+
+
+def _append(
+    store: Store, settings: Settings, session: Session, path: Path, descriptor: int,
+    connection: object, at: int,
+) -> Exported:  # fmt: skip
+    row = store.first(TranscriptRow.select().where(TranscriptRow.session_id == session.id))
+    if row is not None and row.removed_at is not None:
+        row = None
+    size, lines, marks_size = _good_lengths(row, session, path, descriptor)
+    _truncate(descriptor, marks_path(path), size, marks_size)
+    marks = load_marks(path, marks_size)
+    text = _Appender(descriptor, marks_path(path), lines)
+    known = _Known(marks)
+    unfinished = 0
+    count = 0
+    try:
+        if size == 0:
+            text.add(render.header(session), "header")
+        elif row is not None and row.title != session.title:
+            text.notice(at, "title", [f"The title is now: {render.one_line(session.title)}"])
+        seen: set[str] = set()
+        for item in opencode.messages(connection, session.id, at):  # type: ignore[arg-type]
+            seen.add(item.id)
+            if not item.finished:
+                unfinished += 1
+                continue
+            count += 1
+            rendered = render.message(item, settings.inline_output_max_bytes)
+            _message(text, known, rendered.heading, rendered.parts, at, seen)
+        _removed(text, known, seen, at)
+        _reverted(text, known, session, at)
+        text.finish()
+    except BaseException:
+        text.abandon()
+        _truncate(descriptor, marks_path(path), size, marks_size)
+        raise
+    created = size == 0
+    values = {
+        "session_id": session.id, "scope": session.scope,
+        "path": str(path.relative_to(settings.transcripts_dir)), "title": session.title,
+        "source_db": str(session.db), "created_at": session.created_at,
+        # An unfinished message may be finished without another touch of the session.
+        "updated_at": session.updated_at - (1 if unfinished else 0),
+        "exported_at": at if text.lines > lines or row is None else row.exported_at,
+        "messages": count, "lines": text.lines, "size": size + text.size,
+        "marks_size": marks_size + text.marks_size, "removed_at": None, "removed_by": None,
+        "removed_why": None,
+    }  # fmt: skip
+    if row is None or any(getattr(row, key) != value for key, value in values.items()):
+        with store.writing():
+            store.run(TranscriptRow.insert(**values).on_conflict_replace())
+    return Exported(session.id, path, text.lines, text.lines - lines, created, unfinished)
+
+
+def _good_lengths(
+    row: TranscriptRow | None, session: Session, path: Path, descriptor: int
+) -> tuple[int, int, int]:
+    """Size, lines and size of the marks up to which the files hold whole messages."""
+    on_disk = os.fstat(descriptor).st_size
+    if row is not None:
+        if on_disk >= row.size:
+            return row.size, row.lines, row.marks_size
+        if on_disk > 0:
+            raise Conflict(
+                f"{path} is shorter ({on_disk:,} bytes) than what was written to it "
+                f"({row.size:,} bytes). It was left as it is. Move it away to export it anew."
+            )
+        return 0, 0, 0
+    if on_disk == 0:
+        return 0, 0, 0
+    head = os.pread(descriptor, 4096, 0).decode("utf-8", "replace")
+    lines = head.split("\n")
+    if len(lines) < 3 or lines[1:3] != [render.FORMAT, f"session: {session.id}"]:
+        raise Conflict(
+            f"{path} is there already and was written by another program. It is shown as it is; "
+            "move it away to export the session."
+        )
+    return _adopt(path, descriptor)
+
+
+def _adopt(path: Path, descriptor: int) -> tuple[int, int, int]:
+    """The good lengths of our own file whose index row was lost: up to the last whole message.
+
+    Every append ends with a mark of kind `end`, whose digest is the size of the text; where no such
+    mark fits the file, the transcript begins anew.
+    """
+    try:
+        data = marks_path(path).read_bytes()
+    except FileNotFoundError:
+        data = b""
+    size = os.fstat(descriptor).st_size
+    position = len(data)
+    while position > 0:
+        start = data.rfind(b"\n", 0, position - 1) + 1
+        pieces = data[start:position].decode("utf-8", "replace").rstrip("\n").split("\t")
+        whole = len(pieces) == 5 and pieces[1] == "end" and pieces[3].isdigit()
+        if whole and 0 < int(pieces[3]) <= size and data[position - 1 : position] == b"\n":
+            return int(pieces[3]), int(pieces[0]), position
+        position = start
+    raise Conflict(
+        f"{path} is one of our transcripts, but neither the index nor its marks know how far it is "
+        "whole. It can be read as it is; move it away to export the session anew."
+    )
+
+
+def _truncate(descriptor: int, marks: Path, size: int, marks_size: int) -> None:
+    if os.fstat(descriptor).st_size > size:
+        os.ftruncate(descriptor, size)
+    try:
+        if marks.stat().st_size > marks_size:
+            os.truncate(marks, marks_size)
+    except FileNotFoundError:
+        pass
+
+
+class _Known:
+    """What the marks say was written already: per id its line and the digest of its text."""
+
+    def __init__(self, marks: Iterable[Mark]) -> None:
+        self.digests: dict[str, str] = {}
+        self.lines: dict[str, int] = {}
+        self.messages: dict[str, None] = {}
+        for mark in marks:
+            if mark.kind in ("header", "end") or not mark.id:
+                continue
+            self.digests[mark.id] = mark.digest
+            self.lines.setdefault(mark.id, mark.line)
+            if mark.kind.startswith("message:"):
+                self.messages[mark.id] = None
+
+
+def digest(block: Block) -> str:
+    """A short digest of a block's text, by which a later change is noticed."""
+    text = "\n".join(block.lines).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
+
+
+class _Appender:
+    """Writes blocks and their marks; keeps count of lines and bytes."""
+
+    def __init__(self, descriptor: int, marks: Path, lines: int) -> None:
+        os.lseek(descriptor, 0, os.SEEK_END)
+        self._descriptor = descriptor
+        self._text = io.BytesIO()
+        self._marks_path = marks
+        self._marks: io.BufferedWriter | None = None
+        self._base = os.fstat(descriptor).st_size
+        self.lines = lines
+        self.size = 0
+        self.marks_size = 0
+
+    def add(self, block: Block, kind: str, text_digest: str | None = None) -> int:
+        """Appends a block; returns the number of its first line."""
+        first = self.lines + 1
+        mark = Mark(first, kind, block.id, text_digest or digest(block), block.label)
+        for line in block.lines:
+            data = line.replace("\n", " ").encode("utf-8", "backslashreplace") + b"\n"
+            self._text.write(data)
+            self.size += len(data)
+            self.lines += 1
+        self._mark(mark)
+        if self._text.tell() > 1 << 20:
+            self._flush()
+        return first
+
+    def blank(self) -> None:
+        """An empty line, before every heading of a message."""
+        self._text.write(b"\n")
+        self.size += 1
+        self.lines += 1
+
+    def notice(self, at: int, what: str, lines: list[str], id: str = "", state: str = "") -> None:
+        """A dated notice; `state` becomes what is known of `id` from now on."""
+        self.blank()
+        self.add(render.notice(at, what, lines, id), "notice", state or "-")
+
+    def finish(self) -> None:
+        """Everything on disk, for good."""
+        if self.size:
+            end = str(self._base + self.size)
+            self._mark(Mark(self.lines, "end", "", end, ""))
+        self._flush()
+        if self.size:
+            os.fsync(self._descriptor)
+        if self._marks is not None:
+            self._marks.flush()
+            os.fsync(self._marks.fileno())
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Closes what is open without a promise."""
+        if self._marks is not None:
+            self._marks.close()
+            self._marks = None
+
+    def _mark(self, mark: Mark) -> None:
+        if self._marks is None:
+            descriptor = os.open(
+                self._marks_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600
+            )
+            os.fchmod(descriptor, 0o600)
+            self._marks = os.fdopen(descriptor, "wb")
+        data = mark.dump().encode("utf-8", "replace")
+        self._marks.write(data)
+        self.marks_size += len(data)
+
+    def _flush(self) -> None:
+        view = self._text.getbuffer()
+        position = 0
+        while position < len(view):
+            position += os.write(self._descriptor, view[position:])
+        view.release()
+        self._text = io.BytesIO()
+
+
+def _message(
+    text: _Appender, known: _Known, heading: Block, parts: Iterable[Block], at: int, seen: set[str]
+) -> None:
+    new = heading.id not in known.digests
+    if new:
+        text.blank()
+        text.add(heading, f"message:{heading.kind}")
+    elif known.digests[heading.id] == GONE:
+        text.notice(
+            at, "back", [f"{heading.id} (line {known.lines[heading.id]}) is there again."],
+            heading.id, digest(heading),
+        )  # fmt: skip
+    continued = False
+    for block in parts:
+        seen.add(block.id)
+        before = known.digests.get(block.id)
+        now = PRUNED + digest(block) if block.pruned else digest(block)
+        if before is None:
+            if not new and not continued:
+                text.blank()
+                again = (f"## {heading.kind} · continued · {heading.id}",)
+                text.add(replace(heading, id="", lines=again), f"message:{heading.kind}")
+                continued = True
+            text.add(block, block.kind, now)
+        elif before != now:
+            _changed(text, known, block, before, now, at)
+
+
+def _changed(text: _Appender, known: _Known, block: Block, before: str, now: str, at: int) -> None:
+    where = f"{block.id} (line {known.lines[block.id]})"
+    if before == GONE:
+        text.notice(at, "back", [f"{where} is there again."], block.id, now)
+    elif block.pruned and not before.startswith(PRUNED):
+        text.notice(
+            at, "pruned",
+            [f"The output of {where} has left the model's view; it stands above."], block.id, now,
+        )  # fmt: skip
+    elif before.removeprefix(PRUNED) != now.removeprefix(PRUNED):
+        text.notice(at, "changed", [f"{where} now reads:", *block.lines], block.id, now)
+
+
+def _removed(text: _Appender, known: _Known, seen: set[str], at: int) -> None:
+    for message_id in known.messages:
+        if message_id not in seen and known.digests[message_id] != GONE:
+            line = known.lines[message_id]
+            text.notice(
+                at, "removed", [f"{message_id} (line {line}) is no longer in OpenCode."],
+                message_id, GONE,
+            )  # fmt: skip
+    orphans = [
+        part_id for part_id, value in known.digests.items()
+        if part_id not in seen and part_id not in known.messages and value != GONE
+        and not part_id.startswith("revert") and _owner_stays(part_id, known, seen)
+    ]  # fmt: skip
+    for part_id in orphans:
+        line = known.lines[part_id]
+        text.notice(
+            at, "removed", [f"{part_id} (line {line}) is no longer in OpenCode."], part_id, GONE
+        )
+
+
+def _owner_stays(part_id: str, known: _Known, seen: set[str]) -> bool:
+    """Whether the message that a part was written under is still there: the part then went alone."""
+    owner = None
+    line = known.lines[part_id]
+    for message_id in known.messages:
+        if known.lines[message_id] <= line:
+            owner = message_id
+        else:
+            break
+    return owner in seen
+
+
+def _reverted(text: _Appender, known: _Known, session: Session, at: int) -> None:
+    before = known.digests.get("revert", "-")
+    revert = session.revert or {}
+    target = str(revert.get("messageID") or "")
+    part = str(revert.get("partID") or "")
+    now = f"{target}/{part}".strip("/") or "-"
+    if now == before:
+        return
+    if now == "-":
+        text.notice(at, "un-revert", ["What was taken back is in force again."], "revert", "-")
+        return
+    line = known.lines.get(part or target)
+    where = f"{part or target}" + (f" (line {line})" if line else "")
+    text.notice(at, "revert", [f"Everything from {where} on was taken back."], "revert", now)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One step of an export of many: what was done with `session`, or why it could not be."""
+
+    done: int
+    total: int
+    session: Session
+    exported: Exported | None
+    problem: str = ""
+
+
+def export_many(
+    store: Store, settings: Settings, sessions: list[Session], now: int | None = None
+) -> Iterator[Progress]:
+    """Exports sessions one after the other. One that fails is reported and the rest goes on."""
+    for number, session in enumerate(sessions, 1):
+        try:
+            done = export(store, settings, session, now)
+            yield Progress(number, len(sessions), session, done)
+        except MemoryAppError as error:
+            yield Progress(number, len(sessions), session, None, error.message)
+
+
+def remove_files(path: Path) -> None:
+    """Takes a transcript and what lies beside it off the disk."""
+    for target in (path, marks_path(path), offsets_path(path)):
+        target.unlink(missing_ok=True)

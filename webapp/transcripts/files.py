@@ -1,0 +1,261 @@
+r"""A transcript on disk: the text, its marks, and the counts of lines per block.
+
+`<id>.md` is the text. `<id>.marks` says, one line each, where every message and part begins and
+what its text was when it was written; `<id>.offsets` holds the number of "\n" up to the end of each
+64 KiB block, so that a window needs one block read. Both can be lost: offsets are counted anew, and
+without marks a transcript is read as plain text.
+"""
+
+from __future__ import annotations
+
+import array
+import bisect
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from webapp.errors import Busy, NotFound, Unreadable
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - a platform without flock
+    fcntl = None  # type: ignore[assignment]
+
+BLOCK = 64 * 1024
+LINE_SHOWN = 4_000
+"""Bytes of one line that a window carries; the rest is told as a number."""
+
+_MAGIC = b"OMLINES1"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a message or part begins: its line, what it is, and a digest of its text."""
+
+    line: int
+    kind: str
+    id: str
+    digest: str
+    label: str
+
+    def dump(self) -> str:
+        """One line of the marks file."""
+        label = " ".join(self.label.split())
+        return f"{self.line}\t{self.kind}\t{self.id}\t{self.digest}\t{label}\n"
+
+
+def parse_mark(line: str) -> Mark | None:
+    """A line of a marks file, or None when it is not whole."""
+    pieces = line.rstrip("\n").split("\t")
+    if len(pieces) != 5 or not pieces[0].isascii() or not pieces[0].isdigit():
+        return None
+    return Mark(int(pieces[0]), pieces[1], pieces[2], pieces[3], pieces[4])
+
+
+def marks_path(path: Path) -> Path:
+    """The marks beside a transcript."""
+    return path.with_suffix(".marks")
+
+
+def offsets_path(path: Path) -> Path:
+    """The line counts beside a transcript."""
+    return path.with_suffix(".offsets")
+
+
+def load_marks(path: Path, size: int | None = None) -> list[Mark]:
+    """All marks of a transcript in order, of the first `size` bytes of the marks file."""
+    try:
+        data = marks_path(path).read_bytes()
+    except FileNotFoundError:
+        return []
+    text = (data if size is None else data[:size]).decode("utf-8", "replace")
+    return [mark for mark in map(parse_mark, text.split("\n")) if mark is not None]
+
+
+@contextmanager
+def locked(path: Path, wait: bool = True) -> Iterator[int]:
+    """The transcript opened for reading and appending, with an exclusive lock on it.
+
+    Whoever waited for the lock may have waited for a file that was removed meanwhile, so the inode
+    is compared after the lock is held. Raises Busy when `wait` is false and another holds it.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
+            if fcntl is not None:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                except BlockingIOError as error:
+                    raise Busy(f"{path.name} is being written right now; try again.") from error
+            try:
+                same = os.path.samestat(os.fstat(descriptor), os.stat(path))
+            except FileNotFoundError:
+                same = False
+            if same:
+                yield descriptor
+                return
+        finally:
+            os.close(descriptor)
+
+
+class Offsets:
+    """The number of line ends up to the end of each full block of a file."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path = path
+        self.size = size
+        self.counts = array.array("Q")
+
+    @classmethod
+    def of(cls, path: Path, size: int, stable: bool) -> Offsets:
+        """The counts for the first `size` bytes, from the file beside it and counted on from there.
+
+        `stable` says that the file only ever grows (our own). Another program's file is counted
+        anew when its time or size is no longer what was noted.
+        """
+        found = cls(path, size)
+        found._load(stable)
+        done = len(found.counts)
+        found._count()
+        if len(found.counts) > done:
+            found._save()
+        return found
+
+    def _signature(self) -> bytes:
+        state = os.stat(self.path)
+        return state.st_mtime_ns.to_bytes(8, "little") + state.st_size.to_bytes(8, "little")
+
+    def _load(self, stable: bool) -> None:
+        try:
+            data = offsets_path(self.path).read_bytes()
+        except OSError:
+            return
+        if (
+            data[:8] != _MAGIC
+            or (len(data) - 24) % 8
+            or (not stable and data[8:24] != self._signature())
+        ):
+            return
+        counts = array.array("Q")
+        counts.frombytes(data[24:])
+        full = self.size // BLOCK
+        self.counts = counts[:full]
+
+    def _count(self) -> None:
+        full = self.size // BLOCK
+        if len(self.counts) >= full:
+            return
+        total = self.counts[-1] if self.counts else 0
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(len(self.counts) * BLOCK)
+            for _ in range(len(self.counts), full):
+                total += file.read(BLOCK).count(b"\n")
+                self.counts.append(total)
+
+    def _save(self) -> None:
+        target = offsets_path(self.path)
+        scratch = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(_MAGIC + self._signature() + self.counts.tobytes())
+            os.replace(scratch, target)
+        except OSError:
+            # The counts are only a shortcut: where they cannot be kept, they are counted again.
+            scratch.unlink(missing_ok=True)
+
+    def total(self) -> int:
+        """Lines in the file; an unfinished last line counts."""
+        total = self.counts[-1] if self.counts else 0
+        start = len(self.counts) * BLOCK
+        if self.size > start:
+            with self.path.open("rb") as file:
+                file.seek(start)
+                rest = file.read(self.size - start)
+            total += rest.count(b"\n") + (not rest.endswith(b"\n"))
+        elif self.size:
+            with self.path.open("rb") as file:
+                file.seek(self.size - 1)
+                total += file.read(1) != b"\n"
+        return total
+
+    def locate(self, line: int) -> tuple[int, int]:
+        """Where to begin reading for a line: the start of a block, and the line ends before it."""
+        block = bisect.bisect_left(self.counts, line - 1)
+        return block * BLOCK, self.counts[block - 1] if block else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: its number, its text, and how many bytes of it were left out."""
+
+    number: int
+    text: str
+    cut: int = 0
+
+
+def read_window(
+    path: Path, first: int, last: int, size: int, stable: bool = True, line_limit: int = LINE_SHOWN
+) -> list[Line]:
+    """Lines `first` to `last` of the first `size` bytes. Past the end there are none.
+
+    Constant memory: of each line at most `line_limit` bytes are kept.
+    """
+    try:
+        offsets = Offsets.of(path, size, stable)
+        start, before = offsets.locate(first)
+        with path.open("rb") as file:
+            file.seek(start)
+            return list(_lines(file, first, last, before, size - start, line_limit))
+    except FileNotFoundError as error:
+        raise NotFound(f"The transcript {path.name} is no longer on disk.") from error
+    except OSError as error:
+        raise Unreadable(f"The transcript {path} cannot be read: {error.strerror}.") from error
+
+
+def _lines(
+    file: object, first: int, last: int, before: int, left: int, line_limit: int
+) -> Iterator[Line]:
+    number = before + 1
+    kept = bytearray()
+    length = 0
+    while left > 0:
+        chunk = file.read(min(BLOCK, left))  # type: ignore[attr-defined]
+        if not chunk:
+            break
+        left -= len(chunk)
+        position = 0
+        if number < first:
+            # Skip whole lines inside the chunk without cutting it up.
+            for _ in range(first - number):
+                end = chunk.find(b"\n", position)
+                if end < 0:
+                    position = len(chunk)
+                    break
+                position = end + 1
+                number += 1
+        while position < len(chunk) and number >= first:
+            end = chunk.find(b"\n", position)
+            piece = chunk[position : end if end >= 0 else len(chunk)]
+            length += len(piece)
+            if len(kept) < line_limit:
+                kept += piece[: line_limit - len(kept)]
+            if end < 0:
+                break
+            yield _line(number, kept, length)
+            kept.clear()
+            length = 0
+            number += 1
+            position = end + 1
+            if number > last:
+                return
+    if length and first <= number <= last:
+        yield _line(number, kept, length)
+
+
+def _line(number: int, kept: bytearray, length: int) -> Line:
+    cut = length - len(kept)
+    return Line(number, kept.decode("utf-8", "ignore" if cut else "replace"), cut)

