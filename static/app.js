@@ -1,0 +1,200 @@
+"use strict";
+// Everything here makes a page quicker to use; without it each page works by links and forms.
+(() => {
+  const $ = (selector, root = document) => root.querySelector(selector);
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const typing = (event) =>
+    event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]") || $("dialog[open]");
+
+  // Toasts -------------------------------------------------------------------------------------
+  const say = (text, bad = false) => {
+    const toast = document.createElement("div");
+    toast.className = bad ? "toast bad" : "toast";
+    const span = document.createElement("span");
+    span.textContent = text;
+    toast.append(span);
+    $("#toasts").replaceChildren(toast);
+    fade(toast);
+  };
+  const fade = (toast) => {
+    if (toast.dataset.timed || toast.classList.contains("bad")) return;
+    toast.dataset.timed = "1";
+    const wait = () => setTimeout(() => (toast.matches(":hover, :focus-within") ? wait() : toast.remove()), 8000);
+    wait();
+  };
+  const fadeAll = () => all("#toasts .toast").forEach(fade);
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-close]")) event.target.closest(".toast").remove();
+  });
+
+  // Forms --------------------------------------------------------------------------------------
+  document.addEventListener("submit", (event) => {
+    const button = event.submitter;
+    if (button && button.dataset.confirm && !window.confirm(button.dataset.confirm)) {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+    }
+  }, true);
+  document.addEventListener("change", (event) => {
+    const box = event.target;
+    if (box.dataset.all) all(`input[name="${box.dataset.all}"]`).forEach((one) => { one.checked = box.checked; });
+    if ("submit" in box.dataset) box.form.requestSubmit();
+    const pill = box.closest(".pill");
+    if (pill) pill.classList.toggle("on", Boolean(box.value));
+  });
+  document.addEventListener("htmx:sendError", () => say("The server does not answer. Is it still running?", true));
+  document.addEventListener("htmx:afterSettle", (event) => {
+    fadeAll();
+  });
+
+  // Keys ---------------------------------------------------------------------------------------
+  let went = 0;
+  const items = () => all("[data-item]").filter((item) => item.offsetParent !== null);
+  const move = (step) => {
+    const list = items();
+    if (!list.length) return;
+    const now = list.findIndex((item) => item.classList.contains("active"));
+    const next = list[Math.min(list.length - 1, Math.max(0, now < 0 ? (step > 0 ? 0 : list.length - 1) : now + step))];
+    list.forEach((item) => item.classList.toggle("active", item === next));
+    const link = $("a", next);
+    if (link) link.focus({ preventScroll: true });
+    next.scrollIntoView({ block: "nearest" });
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && event.target.matches("#q")) event.target.blur();
+    if (event.ctrlKey || event.metaKey || event.altKey || typing(event)) return;
+    const key = event.key;
+    if (went && Date.now() - went < 1500) {
+      went = 0;
+      const link = $(`[data-go="${CSS.escape(key)}"]`);
+      if (link) { event.preventDefault(); link.click(); }
+      return;
+    }
+    if (key === "g") { went = Date.now(); return; }
+    if (key === "/") { event.preventDefault(); $("#q").focus(); $("#q").select(); }
+    else if (key === "j") move(1);
+    else if (key === "k") move(-1);
+    else if (key === "n") { const link = $('[aria-keyshortcuts="n"]'); if (link) link.click(); }
+    else if (key === "?") $("#help").showModal();
+    else if (key === "w") { const button = $("[data-wrap]"); if (button) button.click(); }
+    else if (key === "y") copyLink();
+    else if (key === "[" || key === "]") { const link = $(`.bar a[rel="${key === "[" ? "prev" : "next"}"]`); if (link) link.click(); }
+  });
+
+  // The record ---------------------------------------------------------------------------------
+  const record = $("#record");
+  let anchor = 0;
+  const rows = () => all(".row", record);
+  const numberOf = (row) => Number(row.id.slice(1));
+  const chosen = () => rows().filter((row) => row.classList.contains("selected"));
+  const select = (first, last) => {
+    rows().forEach((row) => {
+      const n = numberOf(row);
+      row.classList.toggle("selected", n >= first && n <= last);
+    });
+    $("[data-copy]", record).hidden = false;
+  };
+  const address = (first, last) => `${record.dataset.base}/${first === last ? first : `${first}-${last}`}`;
+  // The same fold as webapp/lines.py: fingerprint().
+  const fingerprint = (list) =>
+    list.reduce((value, row) => (Math.imul(value, 31) + Number(row.dataset.h)) >>> 0, 0).toString(16).padStart(8, "0");
+  const copyText = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      const box = document.createElement("textarea");
+      box.value = text;
+      document.body.append(box);
+      box.select();
+      const done = document.execCommand("copy");
+      box.remove();
+      return done;
+    }
+  };
+  async function copyLink() {
+    if (!record) return;
+    const list = chosen();
+    if (!list.length) { say("Click a line number first, then copy the link."); return; }
+    const [first, last] = [numberOf(list[0]), numberOf(list.at(-1))];
+    const link = `${location.origin}${address(first, last)}?h=${fingerprint(list)}#L${first}`;
+    const what = first === last ? `line ${first}` : `lines ${first} to ${last}`;
+    if (await copyText(link)) say(`Copied the link to ${what}.`);
+    else say(`The browser does not allow copying. The link: ${link}`, true);
+  }
+  const fromHash = () => {
+    const match = /^#L(\d{1,13})(?:-L?(\d{1,13}))?$/.exec(location.hash);
+    if (!match) return false;
+    const [first, last] = [Number(match[1]), Number(match[2] || match[1])];
+    if (!document.getElementById(`L${first}`) || (match[2] && !document.getElementById(`L${last}`))) {
+      if (first >= 1 && last >= first) location.replace(`${address(first, last)}#L${first}`);
+      return true;
+    }
+    const range = chosen();
+    const inside = range.length && first === numberOf(range[0]) && !match[2];
+    if (!inside) select(first, last);
+    document.getElementById(`L${first}`).scrollIntoView({ block: "start" });
+    return true;
+  };
+  if (record) {
+    const wrap = $("[data-wrap]", record);
+    const show = (on) => {
+      const box = $(".rows", record);
+      if (box) box.classList.toggle("wrap", on);
+      wrap.setAttribute("aria-pressed", String(on));
+    };
+    let wrapped = new URLSearchParams(location.search).has("wrap");
+    try { wrapped = wrapped || localStorage.getItem("wrap") === "1"; } catch { /* a browser that keeps nothing */ }
+    show(wrapped);
+    wrap.addEventListener("click", () => {
+      wrapped = !wrapped;
+      show(wrapped);
+      try { localStorage.setItem("wrap", wrapped ? "1" : "0"); } catch { /* a browser that keeps nothing */ }
+    });
+    $("[data-copy]", record).addEventListener("click", copyLink);
+    if (chosen().length) anchor = numberOf(chosen()[0]);
+    record.addEventListener("click", (event) => {
+      const link = event.target.closest("a.n");
+      if (!link || event.ctrlKey || event.metaKey || event.button) return;
+      event.preventDefault();
+      const n = Number(link.dataset.n);
+      const [first, last] = event.shiftKey && anchor ? [Math.min(anchor, n), Math.max(anchor, n)] : [n, n];
+      if (!(event.shiftKey && anchor)) anchor = n;
+      select(first, last);
+      const find = $('.find input[name="from"]', record);
+      if (find) find.value = String(first);
+      history.replaceState(null, "", `${address(first, last)}${location.search.replace(/([?&])h=[^&]*&?/, "$1").replace(/[?&]$/, "")}`);
+      window.getSelection().removeAllRanges();
+    });
+    if (!fromHash()) {
+      const first = chosen()[0];
+      if (first) first.scrollIntoView({ block: "center" });
+    }
+    window.addEventListener("hashchange", fromHash);
+  }
+
+  // Charts -------------------------------------------------------------------------------------
+  const draw = (box) => {
+    const style = getComputedStyle(document.documentElement);
+    const token = (name) => style.getPropertyValue(name).trim();
+    const colours = ["--entry", "--record", "--context", "--accent", "--bad", "--soft", "--faint"].map(token);
+    const names = JSON.parse(box.dataset.names);
+    const days = JSON.parse(box.dataset.days);
+    const axis = { stroke: token("--soft"), grid: { stroke: token("--line"), width: 1 }, ticks: { stroke: token("--line") } };
+    box.replaceChildren();
+    new uPlot({
+      width: box.clientWidth, height: 210, legend: { live: true },
+      axes: [axis, { ...axis, size: 44 }],
+      series: [{ value: (_u, at) => (at == null ? "" : new Date(at * 1000).toISOString().slice(0, 10)) },
+        ...names.map((name, n) => ({ label: name, stroke: colours[n % colours.length], width: 1.5, points: { show: days.length < 2 }, paths: uPlot.paths.stepped({ align: 1 }) }))],
+    }, [days, ...JSON.parse(box.dataset.values)], box);
+  };
+  const charts = all(".chart");
+  if (charts.length && window.uPlot) {
+    charts.forEach(draw);
+    let timer;
+    window.addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(() => charts.forEach(draw), 200); });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach(draw));
+  }
+  fadeAll();
+})();

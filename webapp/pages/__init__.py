@@ -1,0 +1,11 @@
+"""One blueprint a page. A view parses, calls and renders."""
+
+from flask import Flask
+
+from webapp.pages import care, entries, jobs, search, transcripts, trash
+
+
+def init_app(app: Flask) -> None:
+    """Registers every page."""
+    for module in (search, entries, trash, transcripts, care, jobs):
+        app.register_blueprint(module.blueprint)

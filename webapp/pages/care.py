@@ -1,0 +1,163 @@
+"""`/cleanup`, `/receipts`, `/stats`, `/settings` and `/healthz`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Blueprint, jsonify, request, url_for
+from werkzeug.utils import redirect
+
+from webapp import settings as setting_table
+from webapp.errors import InvalidInput, PlanChanged
+from webapp.memory import stats
+from webapp.store import Store, receipts
+from webapp.transcripts import cleanup, library
+from webapp.transcripts.cleanup import Options
+from webapp.web import current, render
+from webapp.web.jobs import Job
+
+blueprint = Blueprint("care", __name__)
+RECEIPTS = 100
+
+
+@blueprint.get("/healthz")
+def healthz() -> Any:
+    """Whether the server answers; no secrets, no paths."""
+    return jsonify({"ok": True})
+
+
+def _options(values: Any) -> Options:
+    settings = current.settings()
+
+    def whole(name: str) -> int:
+        text = values.get(name, "").strip()
+        if not text:
+            return int(getattr(settings, name))
+        if not (text.isascii() and text.isdigit() and len(text) < 8):
+            raise InvalidInput(f"{name.replace('_', ' ')} must be a whole number, 0 or more.", name)
+        return int(text)
+
+    names = " ".join(values.getlist("session")).replace(",", " ").split()
+    return Options(
+        tuple(dict.fromkeys(names)), whole("retention_days"), whole("max_sessions"),
+        whole("keep_recent"), values.get("scope") or None,
+    )  # fmt: skip
+
+
+@blueprint.get("/cleanup")
+def cleanup_page() -> Any:
+    """The options, and once they are given the dry run."""
+    options = _options(request.args)
+    asked = any(name in request.args for name in ("retention_days", "max_sessions", "session"))
+    return _cleanup(options, asked)
+
+
+def _cleanup(options: Options, asked: bool, status: int = 200, changed: str = "") -> Any:
+    store, settings = current.store(), current.settings()
+    plan = cleanup.plan(store, settings, options) if asked else None
+    listing = library.listing(store, settings, limit=1)
+    return render.page(
+        "cleanup", status=status, options=options, plan=plan, changed=changed,
+        scopes=sorted({t.scope for t in library.transcripts(store, settings)}), listing=listing,
+    )  # fmt: skip
+
+
+@blueprint.post("/cleanup")
+def cleanup_apply() -> Any:
+    """Applies the plan of the fingerprint that was posted, as a job; a changed library is refused
+    with the new plan."""
+    service = current.services()
+    options = _options(request.form)
+    fingerprint = request.form.get("fingerprint", "")
+    fresh = cleanup.plan(current.store(), service.settings, options)
+    if fresh.fingerprint != fingerprint:
+        return _cleanup(
+            options, True, 409,
+            "The library has changed since that plan was made, so nothing was removed. This is the "
+            "new plan.",
+        )  # fmt: skip
+    actor = service.settings.user
+
+    def work(job: Job) -> None:
+        job.total = len(fresh.steps)
+        with service.store.session():
+            try:
+                for step in cleanup.apply(
+                    service.store, service.settings, options, fingerprint, actor, job.stop.is_set
+                ):
+                    job.done = step.done
+                    job.problems = list(step.problems)
+                    job.result["bytes"] = step.bytes
+                    if step.receipt is not None:
+                        job.result["receipt"] = step.receipt
+            except PlanChanged as error:
+                job.result["back"] = ""
+                raise error
+
+    job = service.jobs.start("cleanup", "Removing transcripts", work)
+    return redirect(url_for("jobs.show", job_id=job.id), 303)
+
+
+@blueprint.get("/receipts")
+def receipt_list() -> Any:
+    """What was forgotten, restored, purged and cleaned up, newest first."""
+    store = current.store()
+    before = request.args.get("before", "")
+    if before and not (before.isascii() and before.isdigit() and len(before) < 15):
+        raise InvalidInput("“before” is the number of a receipt.", "before")
+    found: list[receipts.Receipt] = []
+    if _has_receipts(store):
+        found = receipts.listing(store, RECEIPTS + 1, int(before) if before else None)
+    return render.page(
+        "receipts", receipts=found[:RECEIPTS],
+        older=found[RECEIPTS - 1].id if len(found) > RECEIPTS else None,
+    )  # fmt: skip
+
+
+def _has_receipts(store: Store) -> bool:
+    return bool(store.value("SELECT 1 FROM sqlite_master WHERE name = 'receipts'"))
+
+
+@blueprint.get("/receipts/<int:receipt_id>")
+def receipt(receipt_id: int) -> Any:
+    """One receipt, whole."""
+    return render.page("receipt", receipt=receipts.get(current.store(), receipt_id))
+
+
+@blueprint.get("/stats")
+def stats_page() -> Any:
+    """Counts, sizes and how they grew."""
+    store, settings = current.store(), current.settings()
+    items = library.transcripts(store, settings)
+    by_day = sorted((item.created_at // cleanup.DAY_MS, item.scope, 1) for item in items)
+    return render.page(
+        "stats", stats=stats.stats(store), listing=library.listing(store, settings, limit=1),
+        disk=sum(cleanup.disk_bytes(item) for item in items),
+        charts=[
+            ("Entries by kind", "entry", stats.over_time(store, "kind")),
+            ("Entries by project", "entry", stats.over_time(store, "scope")),
+            ("Transcripts by project", "record", stats.cumulate(by_day)),
+        ],
+        per_scope=_per_scope(items),
+    )  # fmt: skip
+
+
+def _per_scope(items: list[library.Transcript]) -> list[tuple[str, int, int, int]]:
+    found: dict[str, list[int]] = {}
+    for item in items:
+        row = found.setdefault(item.scope, [0, 0, 0])
+        row[0] += 1
+        row[1] += item.lines
+        row[2] += item.size
+    return sorted(((s, a, b, c) for s, (a, b, c) in found.items()), key=lambda row: -row[3])
+
+
+@blueprint.get("/settings")
+def settings_page() -> Any:
+    """Each setting, its value and where it came from."""
+    settings = current.settings()
+    rows = [
+        (row.name, getattr(settings, row.name), settings.origins[row.name], row.help)
+        for row in setting_table.TABLE
+    ]
+    return render.page("settings", rows=rows, databases=settings.opencode_databases())

@@ -1,0 +1,103 @@
+"""`/`: search over entries and transcripts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from flask import Blueprint, request, url_for
+
+from webapp.errors import InvalidInput
+from webapp.memory import query as queries
+from webapp.memory.query import SORTS, SearchQuery, parse_day
+from webapp.memory.search import search as find
+from webapp.store import now_ms
+from webapp.transcripts import grep, library
+from webapp.web import current, render
+
+blueprint = Blueprint("search", __name__)
+PAGE = 30
+DAY_MS = 86_400_000
+AGES = {"": "any time", "1": "last day", "7": "last week", "30": "last month", "365": "last year"}
+
+
+def parse_args(now: int) -> SearchQuery:
+    """The search that the address names. Raises InvalidInput."""
+    args = request.args
+    until = parse_day(args.get("until", ""), "until")
+    since = parse_day(args.get("since", ""), "since")
+    days = args.get("age", "")
+    if days and since is None:
+        if days not in AGES:
+            raise InvalidInput(f"“{days[:20]}” is no age. Choose one of the list.", "age")
+        since = now - int(days) * DAY_MS
+    sort = args.get("sort", "best")
+    if sort not in SORTS:
+        raise InvalidInput(f"“{sort[:20]}” is no order. Known: {', '.join(SORTS)}.", "sort")
+    return SearchQuery(
+        text=args.get("q", "")[: queries.MAX_TEXT],
+        scope=args.get("scope") or None,
+        kind=args.get("kind") or None,
+        tag=args.get("tag") or None,
+        source=args.get("source") or None,
+        since=since,
+        until=until + DAY_MS if until is not None else None,
+        sort=sort,
+        limit=PAGE,
+        offset=(parse_page() - 1) * PAGE,
+    )
+
+
+def parse_page() -> int:
+    """The `page` of the address, from 1. Raises InvalidInput."""
+    text = request.args.get("page", "1")
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:8]) <= 1_000_000):
+        raise InvalidInput("A page is a number from 1 on.", "page")
+    return int(text)
+
+
+@blueprint.get("/")
+def index() -> Any:
+    """The search page."""
+    if request.args.get("tab") == "transcripts":
+        return _transcripts()
+    store = current.store()
+    query = parse_args(now_ms())
+    result = find(store, query)
+    return render.page(
+        "search", "results", address=_with(), tab="entries", query=query, result=result,
+        facets=current.cached_facets(), sorts=SORTS, ages=AGES, links=_links(),
+        page_number=parse_page(), next_page=_with(page=parse_page() + 1),
+        previous_page=_with(page=parse_page() - 1), text=query.text,
+    )  # fmt: skip
+
+
+def _with(**changes: object) -> str:
+    args = {**request.args.to_dict(), **{k: str(v) for k, v in changes.items()}}
+    kept: dict[str, Any] = {k: v for k, v in args.items() if v and (k, v) != ("page", "1")}
+    return url_for("search.index", **kept)
+
+
+def _links() -> dict[str, str]:
+    return {
+        "entries": _with(tab="", page=""),
+        "transcripts": _with(tab="transcripts", page=""),
+        "everywhere": _with(scope="", page=""),
+        "clear": url_for("search.index", q=request.args.get("q") or None),
+    }
+
+
+def _transcripts() -> Any:
+    store, settings = current.store(), current.settings()
+    query = replace(parse_args(now_ms()), kind=None, tag=None, source=None)
+    found = None
+    if query.text.strip():
+        found = grep.grep(
+            store, settings, query.text, scope=query.scope, context=1, mask=settings.mask
+        )
+    listing = library.listing(store, settings, limit=1)
+    return render.page(
+        "search", "results", address=_with(), tab="transcripts", query=query, found=found, listing=listing,
+        facets=current.cached_facets(), sorts=SORTS, ages=AGES, links=_links(), text=query.text,
+        scopes=sorted({t.scope for t in library.transcripts(store, settings)}),
+    )  # fmt: skip

@@ -1,0 +1,219 @@
+"""`/transcripts`: the library, a window of lines, search inside, export."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Blueprint, request, url_for
+from werkzeug.utils import redirect
+
+from webapp.errors import InvalidInput, MemoryAppError, NotFound
+from webapp.lines import MAX_WINDOW, LineRange, fingerprint, parse_range
+from webapp.opencode import Session, find_session, list_sessions
+from webapp.pages.search import parse_page
+from webapp.transcripts import export, files, grep, library, outline, window
+from webapp.web import current, filters, render
+from webapp.web.jobs import Job
+
+blueprint = Blueprint("transcripts", __name__)
+PAGE = 100
+
+
+@blueprint.get("/transcripts")
+def index() -> Any:
+    """The library, or with `show=missing` the sessions that have no transcript yet."""
+    store, settings = current.store(), current.settings()
+    found = list_sessions(settings.opencode_databases())
+    absent, behind = library.missing(store, settings, found.sessions)
+    args = request.args
+    scope, text = args.get("scope") or None, args.get("q", "")
+    sort, number = args.get("sort", "touched"), parse_page()
+    if sort not in library.SORTS:
+        raise InvalidInput(f"“{sort[:20]}” is no column to sort by.", "sort")
+    descending = (
+        args.get("order", "desc" if sort in ("touched", "size", "lines") else "asc") == "desc"
+    )
+    listing = library.listing(
+        store, settings, scope=scope, text=text, sort=sort, descending=descending,
+        offset=(number - 1) * PAGE, limit=PAGE,
+    )  # fmt: skip
+    return render.page(
+        "transcripts", "library", listing=listing, absent=absent, behind=behind,
+        problems=found.problems, show=args.get("show", ""), scope=scope, text=text, sort=sort,
+        descending=descending, page_number=number, page_size=PAGE, sort_link=_sort_link,
+        scopes=sorted({t.scope for t in library.transcripts(store, settings)}),
+        databases=settings.opencode_databases(), page_link=_page_link,
+    )  # fmt: skip
+
+
+def _sort_link(column: str, current_sort: str, descending: bool) -> str:
+    first = "desc" if column in ("touched", "size", "lines") else "asc"
+    order = ("asc" if descending else "desc") if column == current_sort else first
+    args: dict[str, Any] = {
+        k: v for k, v in request.args.items() if k not in ("sort", "order", "page") and v
+    }
+    return url_for("transcripts.index", **args, sort=column, order=order)
+
+
+def _page_link(number: int) -> str:
+    args: dict[str, Any] = {k: v for k, v in request.args.items() if k != "page" and v}
+    return url_for("transcripts.index", **args, page=number)
+
+
+@blueprint.post("/transcripts/export")
+def export_all() -> Any:
+    """Exports every session that has no transcript or whose transcript is behind, as a job."""
+    service = current.services()
+    found = list_sessions(service.settings.opencode_databases())
+    absent, behind = library.missing(current.store(), service.settings, found.sessions)
+    wanted = absent + behind
+    if not wanted:
+        problems = " ".join(found.problems)
+        return render.back(
+            url_for("transcripts.index"), problems or "Every session has its transcript already."
+        )
+
+    def work(job: Job) -> None:
+        job.total = len(wanted)
+        with service.store.session():
+            for step in export.export_many(service.store, service.settings, wanted):
+                job.done = step.done
+                job.note = step.session.title
+                if step.problem:
+                    job.problems.append(f"{step.session.id}: {step.problem}")
+                if job.stop.is_set():
+                    return
+
+    job = service.jobs.start("export", "Exporting sessions", work)
+    job.result["back"] = url_for("transcripts.index")
+    return redirect(url_for("jobs.show", job_id=job.id), 303)
+
+
+@blueprint.get("/transcripts/<session_id>")
+def first(session_id: str) -> Any:
+    """The first lines of a transcript, or its last with `at=end`."""
+    opened, page = _open(session_id)
+    if opened is None:
+        return page
+    total = opened.transcript.lines
+    start = max(1, total - window.SIZE + 1) if request.args.get("at") == "end" else 1
+    return _window(opened, LineRange(start, start + window.SIZE - 1), None)
+
+
+@blueprint.get("/transcripts/<session_id>/<lines>")
+def show(session_id: str, lines: str) -> Any:
+    """A window around a line or a range."""
+    selected = parse_range(lines, MAX_WINDOW)
+    opened, page = _open(session_id)
+    if opened is None:
+        return page
+    return _window(opened, window.span(selected, opened.transcript.lines), selected)
+
+
+@blueprint.get("/transcripts/<session_id>/from/<int:line>")
+def from_line(session_id: str, line: int) -> Any:
+    """The window that begins at a line, for previous and next; nothing is selected."""
+    opened, page = _open(session_id)
+    if opened is None:
+        return page
+    start = max(1, min(line, max(1, opened.transcript.lines)))
+    return _window(opened, LineRange(start, start + window.SIZE - 1), None)
+
+
+@blueprint.get("/transcripts/<session_id>/go")
+def go(session_id: str) -> Any:
+    """The jump box: to a line or a range."""
+    selected = parse_range(request.args.get("line", ""), MAX_WINDOW)
+    return redirect(_line_link(session_id, str(selected)))
+
+
+@blueprint.get("/transcripts/<session_id>/find")
+def find(session_id: str) -> Any:
+    """To the next hit after `from`, or with `dir=previous` the one before; round at the ends."""
+    text = request.args.get("q", "")
+    opened, page = _open(session_id)
+    if opened is None:
+        return page
+    start = request.args.get("from", "0")
+    start_line = int(start[:13]) if start.isascii() and start.isdigit() else 0
+    numbers = grep.line_numbers(opened.transcript, text)
+    if not numbers:
+        place = url_for("transcripts.from_line", session_id=session_id, line=max(1, start_line),
+                        q=text or None)  # fmt: skip
+        return redirect(place)
+    if request.args.get("dir") == "previous":
+        target = next((n for n in reversed(numbers) if n < start_line), numbers[-1])
+    else:
+        target = next((n for n in numbers if n > start_line), numbers[0])
+    return redirect(_line_link(session_id, str(target), q=text))
+
+
+@blueprint.post("/transcripts/<session_id>/export")
+def export_one(session_id: str) -> Any:
+    """Exports one session now, also one whose transcript a cleanup removed."""
+    settings = current.settings()
+    session, problems = find_session(settings.opencode_databases(), session_id)
+    if session is None:
+        raise NotFound(" ".join(problems) or f"OpenCode has no session {session_id} any more.")
+    done = export.export(current.store(), settings, session)
+    text = f"Exported {filters.plural(done.added, 'line')}." if done.added else "Nothing was new."
+    return render.back(url_for("transcripts.first", session_id=session_id), text)
+
+
+def _line_link(session_id: str, lines: str, **args: Any) -> str:
+    link = url_for("transcripts.show", session_id=session_id, lines=lines, **args)
+    return f"{link}#L{lines.split('-')[0]}"
+
+
+def _open(session_id: str) -> tuple[library.Opened | None, Any]:
+    """The transcript, or the page that says why it is not there."""
+    store, settings = current.store(), current.settings()
+    try:
+        return library.open_transcript(store, settings, session_id), None
+    except NotFound as error:
+        gone = error.details.get("removed")
+        if gone is None:
+            raise
+        session: Session | None = None
+        try:
+            session, _ = find_session(settings.opencode_databases(), session_id)
+        except MemoryAppError:
+            session = None
+        return None, render.page("transcript_gone", status=410, gone=gone, session=session)
+
+
+def _window(opened: library.Opened, shown: LineRange, selected: LineRange | None) -> Any:
+    settings = current.settings()
+    item = opened.transcript
+    full = request.args.get("full", "")
+    seen = window.read(item, shown, settings.mask, int(full) if full.isdigit() else None)
+    needle = request.args.get("q", "")
+    numbers = grep.line_numbers(item, needle) if needle.strip() else []
+    marks = [m for m in files.load_marks(item.path) if m.kind != "end"] if item.ours else []
+    return render.page(
+        "transcript", transcript=item, window=seen, selected=selected, problems=opened.problems,
+        exported=opened.exported, needle=needle, hits=numbers,
+        hit_index=_hit_index(numbers, selected), mismatch=_mismatch(seen, selected),
+        outline=outline.outline(marks, seen.first, settings.mask), size=window.SIZE,
+        max_window=MAX_WINDOW,
+    )  # fmt: skip
+
+
+def _hit_index(numbers: list[int], selected: LineRange | None) -> int | None:
+    if selected is None or selected.first not in numbers:
+        return None
+    return numbers.index(selected.first) + 1
+
+
+def _mismatch(seen: window.Window, selected: LineRange | None) -> bool:
+    """Whether a copied link's hash is not that of the lines it points at."""
+    wanted = request.args.get("h")
+    if not wanted or selected is None:
+        return False
+    value = fingerprint_of(seen, selected)
+    return value != wanted
+
+
+def fingerprint_of(seen: window.Window, selected: LineRange) -> str:
+    """The hash of the selected lines of a window, of the verbatim text."""
+    return fingerprint(row.hash for row in seen.rows if row.number in selected)

@@ -1,0 +1,103 @@
+"""`/trash`: restore one or many, conflict choices, purge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Blueprint, request, url_for
+
+from webapp.errors import Conflict, InvalidInput, MemoryAppError
+from webapp.memory import trash
+from webapp.pages.search import parse_page
+from webapp.web import current, filters, render
+
+blueprint = Blueprint("trash", __name__)
+
+
+@blueprint.get("/trash")
+def index() -> Any:
+    """The trash, newest first."""
+    return _index()
+
+
+def _index(status: int = 200, conflicts: list[dict[str, Any]] | None = None) -> Any:
+    store = current.store()
+    number = parse_page() if request.method == "GET" else 1
+    items = trash.listing(store, (number - 1) * trash.PAGE, trash.PAGE)
+    total = trash.count(store)
+    return render.page(
+        "trash", status=status, items=items, total=total, page_number=number,
+        has_more=number * trash.PAGE < total, conflicts=conflicts or [],
+        days=current.settings().trash_days,
+    )  # fmt: skip
+
+
+@blueprint.post("/trash/<entry_id>/restore")
+def restore(entry_id: str) -> Any:
+    """Restores one entry; a conflict is shown with its choices and changes nothing."""
+    form = request.form
+    try:
+        entry = trash.restore(
+            current.store(),
+            entry_id,
+            current.settings().user,
+            form.get("choice"),
+            form.get("title"),
+        )
+    except Conflict as error:
+        item = trash.get(current.store(), entry_id)
+        return _index(409, [{"item": item, "live": error.details.get("entry"), "error": error}])
+    return render.back(
+        url_for("trash.index"), f"“{entry.title}” is back in {entry.scope}.",
+        link=url_for("entries.show", entry_id=entry.id), link_text="open",
+    )  # fmt: skip
+
+
+@blueprint.post("/trash/restore")
+def restore_many() -> Any:
+    """Restores the ticked entries; those in conflict stay and are shown with their choices."""
+    done = 0
+    conflicts: list[dict[str, Any]] = []
+    problems: list[str] = []
+    for entry_id in _ticked():
+        try:
+            trash.restore(current.store(), entry_id, current.settings().user)
+            done += 1
+        except Conflict as error:
+            item = trash.get(current.store(), entry_id)
+            conflicts.append({"item": item, "live": error.details.get("entry"), "error": error})
+        except MemoryAppError as error:
+            problems.append(error.message)
+    text = f"Restored {filters.plural(done, 'entry', 'entries')}."
+    if conflicts:
+        render.toast(f"{text} {len(conflicts)} need a choice.")
+        return _index(409, conflicts)
+    return render.back(url_for("trash.index"), " ".join([text, *problems]))
+
+
+@blueprint.post("/trash/<entry_id>/purge")
+def purge(entry_id: str) -> Any:
+    """Destroys one entry for good."""
+    trash.get(current.store(), entry_id)
+    trash.purge(current.store(), [entry_id], current.settings().user)
+    return render.back(url_for("trash.index"), "Destroyed 1 entry for good.")
+
+
+@blueprint.post("/trash/purge")
+def purge_many() -> Any:
+    """Destroys the ticked entries, or with `all` everything that the page was showing a count of."""
+    ids = None if request.form.get("all") else _ticked()
+    if ids is None and request.form.get("count") != str(trash.count(current.store())):
+        raise Conflict(
+            "The trash has changed since this page was shown, so nothing was destroyed. Look again."
+        )
+    count = trash.purge(current.store(), ids, current.settings().user)
+    word = filters.plural(count, "entry", "entries")
+    return render.back(url_for("trash.index"), f"Destroyed {word} for good.")
+
+
+def _ticked() -> list[str]:
+    ids = list(dict.fromkeys(request.form.getlist("id")))
+    if not ids:
+        raise InvalidInput("Tick at least one entry first.", "id")
+    return ids[: trash.PAGE]

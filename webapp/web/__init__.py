@@ -1,0 +1,1 @@
+"""Pages and fragments, guards, filters, jobs: what every page shares."""

@@ -1,0 +1,93 @@
+"""The store and the settings of the running request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flask import Flask, current_app, g
+
+from webapp.errors import MemoryAppError
+from webapp.memory.stats import Cache, Facets, facets
+from webapp.settings import Settings
+from webapp.store import Store
+from webapp.web.jobs import Jobs
+
+KEY = "opencode-memory"
+
+
+@dataclass(frozen=True)
+class Services:
+    """What create_app wires: one of each for the process."""
+
+    settings: Settings
+    store: Store
+    jobs: Jobs
+    cache: Cache = field(default_factory=Cache)
+
+
+def services() -> Services:
+    """The services of this app."""
+    found: Services = current_app.extensions[KEY]
+    return found
+
+
+def settings() -> Settings:
+    """The settings in force."""
+    return services().settings
+
+
+def store() -> Store:
+    """The open store of this request. Raises the error that opening it met."""
+    error: MemoryAppError | None = g.get("store_error")
+    if error is not None:
+        raise error
+    return services().store
+
+
+def jobs() -> Jobs:
+    """The jobs of this process."""
+    return services().jobs
+
+
+def cached_facets() -> Facets:
+    """Counts for filters and rail, kept until somebody writes."""
+    held = store()
+    return services().cache.get(held, "facets", lambda: facets(held))
+
+
+def rail() -> dict[str, Any]:
+    """The counts in the rail; a store that cannot be read has none."""
+    try:
+        held = store()
+        found = cached_facets()
+        sql = "SELECT count(*) FROM transcripts WHERE removed_at IS NULL"
+        has = held.value("SELECT 1 FROM sqlite_master WHERE name = 'transcripts'")
+        return {
+            "entries": found.total, "trash": found.trashed,
+            "transcripts": held.value(sql) if has else 0, "read_only": held.read_only,
+        }  # fmt: skip
+    except MemoryAppError as error:
+        return {"entries": None, "trash": None, "transcripts": None, "read_only": error.message}
+
+
+def tilde(path: Path | str) -> str:
+    """A path with the home folder as `~`."""
+    text, home = str(path), str(Path.home())
+    return "~" + text[len(home) :] if text == home or text.startswith(home + "/") else text
+
+
+def init_app(app: Flask) -> None:
+    """Opens the store for each request and closes it after."""
+
+    @app.before_request
+    def _open() -> None:
+        try:
+            services().store.open()
+        except MemoryAppError as error:
+            g.store_error = error
+
+    @app.teardown_request
+    def _close(_error: BaseException | None) -> None:
+        services().store.close()

@@ -1,0 +1,128 @@
+"""Page or fragment. The only place that knows the HX- headers."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from flask import Flask, Response, flash, g, make_response, render_template, url_for
+from htmx_flask import Htmx, request
+from markupsafe import Markup
+from werkzeug.exceptions import HTTPException
+from werkzeug.utils import redirect
+
+from webapp.errors import Conflict, MemoryAppError
+from webapp.web import current
+
+
+def page(
+    name: str,
+    target: str | None = None,
+    status: int = 200,
+    address: str | None = None,
+    **values: Any,
+) -> Response:
+    """The page `<name>/index.html`, or its `_fragment.html` when htmx asked for `target`.
+
+    The fragment is the very file that the page includes. A history restore gets the whole page.
+    `address` is what the browser shows after a fragment has come.
+    """
+    fragment = target is not None and wants(target)
+    template = f"{name}/_fragment.html" if fragment else f"{name}/index.html"
+    response = make_response(render_template(template, is_fragment=fragment, **values), status)
+    if fragment and address is not None:
+        response.headers["HX-Replace-Url"] = address
+    response.vary.update(("HX-Request", "HX-Target"))
+    return response
+
+
+def wants(target: str) -> bool:
+    """Whether htmx asked for the element of that id."""
+    htmx = request.htmx
+    return bool(htmx) and not htmx.history_restore_request and htmx.target == target
+
+
+def back(fallback: str, text: str = "", undo: str | None = None, **link: str) -> Response:
+    """After a write: to the page the form came from (its hidden `next`, only ever a path of ours),
+    with a toast that says what happened and, with `undo`, offers to take it back."""
+    if text:
+        _toast({"text": text, "undo": undo, **link})
+    return make_response(redirect(local_path(request.form.get("next")) or fallback, 303))
+
+
+def toast(text: str) -> None:
+    """A toast on the page that this request answers with."""
+    _toast({"text": text, "undo": None})
+
+
+def _toast(values: dict[str, str | None]) -> None:
+    # Flask's stubs say str, yet any value that its session can hold may be flashed.
+    flash(values)  # type: ignore[arg-type]
+
+
+def local_path(value: str | None) -> str | None:
+    """A path on this site, or None. `//host` and `/\\host` lead elsewhere and are refused."""
+    if not value or not value.startswith("/") or value.startswith(("//", "/\\")):
+        return None
+    return None if any(ord(char) < 32 for char in value) else value
+
+
+def here() -> str:
+    """The path and query of this page, for a form's `next`."""
+    full = request.full_path
+    return full.removesuffix("?")
+
+
+def _error_page(error: MemoryAppError) -> Response:
+    job = error.details.get("job")
+    if job:
+        return make_response(redirect(url_for("jobs.show", job_id=job), 303))
+    if request.htmx and not request.htmx.history_restore_request:
+        response = make_response(render_template("error/_toast.html", error=error), error.status)
+        response.headers["HX-Retarget"] = "#toasts"
+        response.headers["HX-Reswap"] = "innerHTML"
+        return response
+    titles = {400: "That cannot be used", 403: "Not allowed", 404: "Not found",
+              405: "Not this way", 409: "Nothing was changed", 413: "Too large",
+              503: "Cannot be read right now"}  # fmt: skip
+    title = titles.get(error.status, "Something went wrong")
+    return page("error", status=error.status, error=error, title=title)
+
+
+def init_app(app: Flask) -> None:
+    """htmx, the error pages, and what every template may use."""
+    Htmx(app)
+
+    @app.context_processor
+    def _values() -> dict[str, Any]:
+        g.rail = g.get("rail") or functools.cache(current.rail)
+        return {"rail": g.rail, "here": here, "settings": current.settings(),
+                "tilde": current.tilde}  # fmt: skip
+
+    @app.errorhandler(MemoryAppError)
+    def _known(error: MemoryAppError) -> Response:
+        return _error_page(error)
+
+    @app.errorhandler(HTTPException)
+    def _http(error: HTTPException) -> Response:
+        sentences = {
+            404: "There is no such page.",
+            405: "This address takes another kind of request; go back and use the button.",
+            413: "That is more than fits into one request.",
+        }
+        plain = MemoryAppError(sentences.get(error.code or 500, error.description or "Unknown."))
+        plain.status = error.code or 500
+        return _error_page(plain)
+
+    @app.errorhandler(Exception)
+    def _unknown(error: Exception) -> Response:
+        app.logger.exception("unexpected error at %s", request.path)
+        return _error_page(
+            MemoryAppError(
+                "Something unexpected went wrong; nothing was lost. The server's log says what "
+                "happened, and the other pages still work."
+            )
+        )
+
+
+__all__ = ["Conflict", "Markup", "back", "here", "init_app", "local_path", "page", "wants"]
