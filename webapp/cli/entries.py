@@ -1,0 +1,187 @@
+"""Commands over the entries."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from webapp.cli.base import Run, command, fail, read_body
+from webapp.errors import InvalidInput
+from webapp.memory import entries, query, stats, trash
+from webapp.memory.entries import Entry
+from webapp.memory.query import SearchQuery
+from webapp.memory.search import MARK_OFF, MARK_ON, SOME_WORDS, ids_of_all_matches, search
+from webapp.store import now_ms
+
+PREVIEW = 500
+_MARKS = str.maketrans("", "", MARK_ON + MARK_OFF)
+
+
+def _day(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def _line(entry: Entry) -> str:
+    tags = f"  #{' #'.join(entry.tags)}" if entry.tags else ""
+    by = f"  by {entry.source}" if entry.source else ""
+    return f"{entry.id}  {entry.title}\n    {entry.kind}  {entry.scope}  {_day(entry.updated_at)}{by}{tags}"
+
+
+def _preview(entry: Entry) -> dict[str, object]:
+    return {
+        "id": entry.id, "scope": entry.scope, "kind": entry.kind, "title": entry.title,
+        "body": entry.body[:PREVIEW], "truncated": len(entry.body) > PREVIEW,
+        "tags": list(entry.tags), "created_at": entry.created_at, "updated_at": entry.updated_at,
+        "expires_at": entry.expires_at, "source": entry.source,
+    }  # fmt: skip
+
+
+@command('opencode-memory search "wal busy timeout" kind:decision', name="search")
+@click.argument("words", nargs=-1, required=True)
+@click.option(
+    "--limit", type=click.IntRange(1, 50), default=10, show_default=True, help="Most hits."
+)
+@click.option("--everywhere", is_flag=True, help="Every project, not only this one and global.")
+def search_command(run: Run, words: tuple[str, ...], limit: int, everywhere: bool) -> None:
+    """Searches the entries: every word first, then parts of words.
+
+    "a phrase", kind:, tag:, scope: and source: narrow it.
+    """
+    with run.store() as store:
+        result = search(
+            store,
+            SearchQuery(" ".join(words), None if everywhere else run.scope, limit=limit),
+        )
+    lines = []
+    for hit in result.hits:
+        note = "  (some of the words)" if hit.tier == SOME_WORDS else ""
+        snippet = " ".join(hit.snippet.translate(_MARKS).split())
+        lines.append(f"{_line(hit.entry)}{note}\n    {snippet}")
+    lines.append(f"{result.total} matching" + (", more with --limit" if result.has_more else ""))
+    data = {"total": result.total, "partial": result.partial,
+            "entries": [_preview(hit.entry) for hit in result.hits]}  # fmt: skip
+    run.out(data, "\n".join(lines) if result.hits else "Nothing found.")
+    if not result.hits:
+        fail(1)
+
+
+@command("opencode-memory list --limit 5", name="list")
+@click.option(
+    "--limit", type=click.IntRange(1, 50), default=20, show_default=True, help="Most rows."
+)
+@click.option("--everywhere", is_flag=True, help="Every project, not only this one and global.")
+def list_command(run: Run, limit: int, everywhere: bool) -> None:
+    """Lists entries, newest first."""
+    with run.store() as store:
+        result = search(
+            store, SearchQuery("", None if everywhere else run.scope, sort="newest", limit=limit)
+        )
+    text = "\n".join(_line(hit.entry) for hit in result.hits)
+    data = {"total": result.total, "entries": [_preview(hit.entry) for hit in result.hits]}
+    run.out(
+        data, text or f"No entries in {run.scope} or global. All: opencode-memory list --everywhere"
+    )
+    if not result.hits:
+        fail(1)
+
+
+@command("opencode-memory show 3f0c2c9e-…")
+@click.argument("id")
+def show(run: Run, id: str) -> None:
+    """Shows one entry, whole."""
+    with run.store() as store:
+        entry = entries.get(store, id)
+    expires = f"\nexpires {_day(entry.expires_at)}" if entry.expires_at else ""
+    run.out({"entry": entry}, f"{_line(entry)}{expires}\n\n{entry.body}")
+
+
+@command('opencode-memory save --kind decision --title "Use WAL" --body "Readers do not block."')
+@click.option("--kind", required=True, help=f"Free; by convention {', '.join(entries.KINDS)}.")
+@click.option("--title", required=True, help="1 to 120 characters.")
+@click.option("--body", required=True, help="Up to 8,000 characters; - reads standard input.")
+@click.option("--tag", "tags", multiple=True, help="May be given up to 12 times.")
+@click.option("--expires", default="", metavar="WHEN", help="12h, 30d, 2w, or a date.")
+@click.option("--source", default="", help="Who writes it; by default you.")
+def save(
+    run: Run, kind: str, title: str, body: str, tags: tuple[str, ...], expires: str, source: str
+) -> None:
+    """Saves an entry; the live one of the same project and title is rewritten."""
+    now = now_ms()
+    draft = entries.draft(
+        scope=run.scope, kind=kind, title=title, body=read_body(body), tags=tags,
+        expires_at=query.parse_expiry(expires, now), now=now,
+    )  # fmt: skip
+    with run.store() as store:
+        saved = entries.save(store, draft, source or run.settings.user, now)
+    verb = "Created" if saved.created else "Rewrote"
+    data = {"id": saved.entry.id, "created": saved.created, "scope": saved.entry.scope}
+    run.out(data, f"{verb} {saved.entry.id} in {saved.entry.scope}")
+
+
+@command("opencode-memory forget 3f0c2c9e-…")
+@click.argument("id", required=False)
+@click.option("--query", "words", metavar="WORDS", help="All entries that match every word.")
+def forget(run: Run, id: str | None, words: str | None) -> None:
+    """Moves entries to the trash: one by id (of any project), or those that match every word (of
+    this project and global, at most 50 at a time)."""
+    if bool(id) == bool(words):
+        raise InvalidInput("Give either an id or --query WORDS.")
+    with run.store() as store:
+        if id:
+            ids, total = [id], 1
+        else:
+            ids, total = ids_of_all_matches(store, SearchQuery(words or "", run.scope))
+        gone = entries.forget(store, ids, run.settings.user)
+    left = total - len(gone)
+    lines = [f"{entry.id}  {entry.title}" for entry in gone]
+    if left:
+        lines.append(f"{left} more match; run it again to forget them.")
+    data = {"forgotten": [{"id": e.id, "title": e.title} for e in gone], "remaining": left}
+    run.out(data, "\n".join(lines) or "Nothing found.")
+    if not gone:
+        fail(1)
+
+
+@command("opencode-memory restore 3f0c2c9e-… --keep-both")
+@click.argument("id")
+@click.option(
+    "--keep-both", "choice", flag_value=trash.KEEP_BOTH, help="Restore under a new title."
+)
+@click.option(
+    "--replace", "choice", flag_value=trash.REPLACE, help="The live one goes to the trash."
+)
+@click.option("--title", default=None, help="The new title with --keep-both.")
+def restore(run: Run, id: str, choice: str | None, title: str | None) -> None:
+    """Puts an entry back from the trash to where it lived, with the same id.
+
+    If a live entry holds its title nothing changes; then say --keep-both or --replace.
+    """
+    with run.store() as store:
+        entry = trash.restore(store, id, run.settings.user, choice, title)
+    data = {"id": entry.id, "title": entry.title, "scope": entry.scope}
+    run.out(data, f"Restored “{entry.title}” to {entry.scope}")
+
+
+@command("opencode-memory stats --everywhere", name="stats")
+@click.option("--everywhere", is_flag=True, help="Every project, not only this one and global.")
+def stats_command(run: Run, everywhere: bool) -> None:
+    """Counts the entries by kind, with sizes and the oldest."""
+    with run.store() as store:
+        found = stats.stats(store, None if everywhere else run.scope)
+    lines = [
+        f"{found.total} entries ({found.in_global} global), {found.trashed} in the trash, "
+        f"{found.bytes:,} bytes on disk"
+    ]
+    lines += [f"{count:6}  {kind}" for kind, count in found.by_kind]
+    if found.oldest is not None:
+        lines.append(f"oldest: {_day(found.oldest)}")
+    data = {
+        "total": found.total, "global": found.in_global, "trashed": found.trashed,
+        "bytes": found.bytes, "oldest": found.oldest, "kinds": dict(found.by_kind),
+        "scopes": dict(found.by_scope),
+    }  # fmt: skip
+    run.out(data, "\n".join(lines))
+
+
+COMMANDS = (save, search_command, list_command, show, forget, restore, stats_command)

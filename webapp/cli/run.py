@@ -1,0 +1,173 @@
+"""`serve`, `demo` and `doctor`."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from webapp.cli.base import Run, command, fail
+from webapp.errors import InvalidInput, MemoryAppError, Unreadable
+
+if TYPE_CHECKING:
+    from webapp.settings import Settings
+
+THREADS = 8
+
+
+def _loopback(host: str) -> str:
+    name = "127.0.0.1" if host == "localhost" else host.strip("[]")
+    try:
+        if ipaddress.ip_address(name).is_loopback:
+            return name
+    except ValueError:
+        pass
+    raise InvalidInput(
+        f"{host} is not a loopback address. Without sign-in this program would show your memory to "
+        "the whole network, so it listens on 127.0.0.1 or ::1 only.",
+        "host",
+    )
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    # Not SO_REUSEADDR's meaning elsewhere: on Linux and macOS it only skips TIME_WAIT.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+        # Only listening settles who owns the port: two servers may both bind before either listens.
+        sock.listen(128)
+    except OSError as error:
+        sock.close()
+        reason = error.strerror or "unknown reason"
+        raise Unreadable(
+            f"Port {port} on {host} cannot be used ({reason}). Is the program running already? "
+            "Open its page, or choose another port with --port (0 picks a free one)."
+        ) from error
+    return sock
+
+
+def serve_app(settings: Settings, open_browser: bool) -> None:
+    """Serves until SIGINT or SIGTERM; running requests and jobs are finished first."""
+    from dataclasses import replace
+
+    from waitress.server import create_server
+
+    from webapp import create_app
+    from webapp.memory import trash
+    from webapp.web import current
+
+    host = _loopback(settings.host)
+    sock = _bound(host, settings.port)
+    port = sock.getsockname()[1]
+    app = create_app(replace(settings, host=host, port=port))
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+    services: Any = app.extensions[current.KEY]
+    try:
+        with services.store.session():
+            swept = trash.sweep(services.store, settings.trash_days)
+        if swept:
+            click.echo(
+                f"Destroyed {swept} entries that were over {settings.trash_days} days in the trash."
+            )
+    except MemoryAppError as error:
+        click.echo(f"opencode-memory: {error.message}", err=True)
+    server = create_server(
+        app, sockets=[sock], threads=THREADS, ident=None, channel_timeout=60,
+        max_request_body_size=4 * 1024 * 1024, clear_untrusted_proxy_headers=True,
+    )  # fmt: skip
+    shown = f"[{host}]" if ":" in host else host
+    link = f"http://{shown}:{port}/"
+    click.echo(f"OpenCode memory is at {link}")
+    click.echo(f"  entries      {settings.db}")
+    click.echo(f"  transcripts  {settings.transcripts_dir}")
+    found = settings.opencode_databases()
+    click.echo(
+        f"  OpenCode     {', '.join(map(str, found)) or f'none found in {settings.opencode_dir}'}"
+    )
+    click.echo("Stop it with Ctrl-C.")
+    sys.stdout.flush()
+
+    def stop(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, stop)
+    if open_browser:
+        threading.Timer(0.3, webbrowser.open, (link,)).start()
+    try:
+        server.run()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        services.jobs.finish()
+        server.close()
+
+
+@command("opencode-memory serve --port 4750 --open", host="host", port="port")
+@click.option("--host", metavar="ADDRESS", help="A loopback address; by default 127.0.0.1.")
+@click.option("--port", metavar="NUMBER", help="By default 4748; 0 picks a free one.")
+@click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
+@click.option("--no-auth", is_flag=True, help="No sign-in: everybody on this machine may come in.")
+def serve(run: Run, open_browser: bool, no_auth: bool) -> None:
+    """Serves the pages on this machine and prints the link."""
+    click.echo(
+        "There is no sign-in yet: every user of this machine can open the page."
+        if not no_auth
+        else "--no-auth: every user of this machine can open the page."
+    )
+    serve_app(run.settings, open_browser)
+
+
+@command("opencode-memory demo --port 0", port="port")
+@click.option("--port", metavar="NUMBER", help="By default 4748; 0 picks a free one.")
+@click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
+def demo(run: Run, open_browser: bool) -> None:
+    """Serves invented data from a temporary folder, which is removed at the end."""
+    from dataclasses import replace
+
+    from webapp.cli.demo import build
+
+    folder = Path(tempfile.mkdtemp(prefix="opencode-memory-demo-"))
+    os.chmod(folder, 0o700)
+    try:
+        settings = replace(
+            run.settings, data_dir=folder / "data", db=folder / "data" / "memory.db",
+            opencode_db=folder / "opencode.db", user="demo",
+        )  # fmt: skip
+        build(settings)
+        click.echo(f"Invented data in {folder}; nothing of yours is touched.")
+        serve_app(settings, open_browser)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@command("opencode-memory doctor", name="doctor")
+@click.option("--rebuild", is_flag=True, help="Build the search indexes anew.")
+def doctor(run: Run, rebuild: bool) -> None:
+    """Checks every piece and says in words what is wrong and what to do."""
+    from webapp.cli.checks import checks
+
+    found = checks(run.settings, rebuild)
+    text = "\n".join(f"{'ok  ' if c.ok else 'BAD '} {c.name}: {c.text}" for c in found)
+    run.out({"healthy": all(c.ok for c in found), "checks": [
+        {"name": c.name, "ok": c.ok, "text": c.text} for c in found]}, text)  # fmt: skip
+    if not all(c.ok for c in found):
+        fail(2)
+
+
+COMMANDS = (serve, demo, doctor)

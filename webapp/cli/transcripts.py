@@ -1,0 +1,253 @@
+"""Commands over the transcripts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from webapp.cli.base import Run, command, fail
+from webapp.errors import InvalidInput, NotFound, PlanChanged, Unreadable
+from webapp.lines import parse_range
+from webapp.opencode import Session, find_session, list_sessions
+from webapp.transcripts import cleanup, export, grep, library, window
+from webapp.transcripts.cleanup import Options, Plan
+from webapp.transcripts.library import Transcript
+
+
+def _day(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def _facts(item: Transcript) -> dict[str, object]:
+    return {
+        "id": item.id, "scope": item.scope, "title": item.title, "path": str(item.path),
+        "lines": item.lines, "size": item.size, "touched_at": item.touched_at, "ours": item.ours,
+    }  # fmt: skip
+
+
+@command("opencode-memory export --all", name="export")
+@click.argument("session", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every session that OpenCode knows.")
+def export_command(run: Run, session: str | None, everything: bool) -> None:
+    """Writes sessions out of OpenCode's database as numbered text; only what is new is appended."""
+    if bool(session) == everything:
+        raise InvalidInput("Give either a session or --all.")
+    databases = run.settings.opencode_databases()
+    problems: list[str] = []
+    chosen: list[Session] = []
+    if session:
+        export.check_id(session)
+        one, problems = find_session(databases, session)
+        if one is None:
+            raise NotFound(" ".join(problems) or f"OpenCode has no session {session}.")
+        chosen = [one]
+    else:
+        found = list_sessions(databases)
+        chosen, problems = list(found.sessions), list(found.problems)
+        if not databases:
+            raise Unreadable(
+                f"No OpenCode database was found in {run.settings.opencode_dir}. Name it with "
+                "--opencode-db."
+            )
+        if not chosen and problems:
+            raise Unreadable(" ".join(problems))
+    done: list[dict[str, object]] = []
+    with run.store() as store:
+        for step in export.export_many(store, run.settings, chosen):
+            if step.exported is None:
+                problems.append(f"{step.session.id}: {step.problem}")
+                continue
+            made = step.exported
+            done.append({"id": made.session_id, "path": str(made.path), "lines": made.lines,
+                         "added": made.added, "unfinished": made.unfinished})  # fmt: skip
+            if not run.as_json:
+                more = f", {made.unfinished} still being written" if made.unfinished else ""
+                click.echo(
+                    f"{made.session_id}  +{made.added} lines, {made.lines} in all{more}  {made.path}"
+                )
+    for problem in problems:
+        click.echo(f"opencode-memory: {problem}", err=True)
+    run.out({"exported": done, "problems": problems}, "" if done else "Nothing to export.")
+    if problems:
+        fail(2)
+    if not done:
+        fail(1)
+
+
+@command("opencode-memory transcripts", name="transcripts")
+@click.option("--everywhere", is_flag=True, help="Every project, not only this one and global.")
+@click.option("--sort", type=click.Choice(library.SORTS), default="touched", show_default=True)
+def transcripts_command(run: Run, everywhere: bool, sort: str) -> None:
+    """Lists the transcripts with size, lines and age, and a total."""
+    with run.store() as store:
+        found = library.listing(
+            store, run.settings, scope=None if everywhere else run.scope, sort=sort,
+            descending=sort in ("touched", "size", "lines"), limit=1_000_000,
+        )  # fmt: skip
+    lines = [
+        f"{item.id}  {item.lines:>9,} lines  {item.size:>12,} bytes  {_day(item.touched_at)}  {item.title}"
+        for item in found.items
+    ]
+    lines.append(f"{found.total} transcripts, {found.lines:,} lines, {found.size:,} bytes")
+    data = {"transcripts": [_facts(item) for item in found.items], "total": found.total,
+            "lines": found.lines, "size": found.size}  # fmt: skip
+    run.out(data, "\n".join(lines) if found.items else
+            f"No transcripts in {run.scope}. Write them with: opencode-memory export --all")  # fmt: skip
+    if not found.items:
+        fail(1)
+
+
+@command("opencode-memory read ses_dd3fa5a7 900-940")
+@click.argument("session")
+@click.argument("lines")
+@click.option("--reveal", is_flag=True, help="Do not mask credentials.")
+def read(run: Run, session: str, lines: str, reveal: bool) -> None:
+    """Prints numbered lines of a session; it is exported first if need be."""
+    wanted = parse_range(lines)
+    with run.store() as store:
+        opened = library.open_transcript(store, run.settings, session)
+    for problem in opened.problems:
+        click.echo(f"opencode-memory: {problem}", err=True)
+    seen = window.read(opened.transcript, wanted, run.settings.mask and not reveal)
+    rows = [{"line": row.number, "text": row.text, "cut": row.cut} for row in seen.rows]
+    width = len(str(wanted.last))
+    text = "\n".join(
+        f"{row.number:>{width}}  {row.text}" + (f" […{row.cut:,} bytes more]" if row.cut else "")
+        for row in seen.rows
+    )
+    data = {"id": session, "path": str(opened.transcript.path), "total": seen.total, "lines": rows}
+    run.out(
+        data, text or f"{session} has {seen.total:,} lines; line {wanted.first:,} is past the end."
+    )
+    if not rows:
+        fail(1)
+
+
+@command('opencode-memory grep "busy_timeout" --context 2', name="grep")
+@click.argument("words", nargs=-1, required=True)
+@click.option("--session", help="Only this session; it is exported first if need be.")
+@click.option("--context", "-C", type=click.IntRange(0, 20), default=0, help="Lines around a hit.")
+@click.option("--everywhere", is_flag=True, help="Every project, not only this one and global.")
+@click.option(
+    "--limit", type=click.IntRange(1, 5000), default=200, show_default=True, help="Most hits."
+)
+@click.option("--reveal", is_flag=True, help="Do not mask credentials.")
+def grep_command(
+    run: Run, words: tuple[str, ...], session: str | None, context: int, everywhere: bool,
+    limit: int, reveal: bool,
+) -> None:  # fmt: skip
+    """Finds exact lines in the transcripts, whatever their case."""
+    with run.store() as store:
+        item = library.open_transcript(store, run.settings, session).transcript if session else None
+        found = grep.grep(
+            store, run.settings, " ".join(words), session=item,
+            scope=None if everywhere or session else run.scope, context=context, max_hits=limit,
+            mask=run.settings.mask and not reveal,
+        )  # fmt: skip
+    lines = []
+    for file in found.files:
+        lines.append(f"{file.transcript.id}  {file.transcript.title}  ({file.count})")
+        lines += [f"{line.number}{':' if line.is_hit else '-'} {line.text}" for line in file.lines]
+    if not found.exact and found.count:
+        lines.append("No line holds this exact text; these hold every word.")
+    bound = "" if found.complete else "at least "
+    shown = f"; the first {found.shown} are shown" if found.shown < found.count else ""
+    lines.append(f"{bound}{found.count} lines in {len(found.files)} transcripts{shown}")
+    data = {
+        "count": found.count, "complete": found.complete, "exact": found.exact,
+        "shown": found.shown,
+        "files": [
+            {"id": f.transcript.id, "title": f.transcript.title, "count": f.count,
+             "lines": [{"line": x.number, "text": x.text, "hit": x.is_hit} for x in f.lines]}
+            for f in found.files
+        ],
+    }  # fmt: skip
+    run.out(data, "\n".join(lines) if found.count else "Nothing found.")
+    if not found.count:
+        fail(1)
+
+
+def _plan_data(plan: Plan) -> dict[str, object]:
+    return {
+        "fingerprint": plan.fingerprint, "considered": plan.considered, "bytes": plan.bytes,
+        "remove": [{"id": s.transcript.id, "title": s.transcript.title, "why": s.why,
+                    "bytes": s.bytes} for s in plan.steps],
+        "kept": [{"id": k.transcript.id, "why": k.why} for k in plan.kept],
+        "unknown": list(plan.unknown),
+    }  # fmt: skip
+
+
+def _plan_text(plan: Plan) -> str:
+    lines = [
+        f"{s.transcript.id}  {s.bytes:>12,} bytes  {s.why}  {s.transcript.title}"
+        for s in plan.steps
+    ]
+    lines += [f"{k.transcript.id}  stays: {k.why}" for k in plan.kept]
+    lines += [f"{name}  is not in the library" for name in plan.unknown]
+    lines.append(
+        f"{len(plan.steps)} of {plan.considered} transcripts would go, {plan.bytes:,} bytes. "
+        f"Fingerprint: {plan.fingerprint}"
+    )
+    return "\n".join(lines)
+
+
+@command("opencode-memory cleanup --retention-days 90", name="cleanup")
+@click.option("--session", "sessions", multiple=True, help="Name a session to remove.")
+@click.option("--retention-days", type=click.IntRange(0, 1_000_000), help="0 is off.")
+@click.option("--max-sessions", type=click.IntRange(0, 1_000_000), help="Per project; 0 is off.")
+@click.option(
+    "--keep-recent", type=click.IntRange(0, 1_000_000), help="Newest per project that stay."
+)
+@click.option("--everywhere", is_flag=True, help="Every project, not only this one.")
+@click.option("--apply", "fingerprint", metavar="FINGERPRINT", help="Apply the plan shown before.")
+def cleanup_command(
+    run: Run, sessions: tuple[str, ...], retention_days: int | None, max_sessions: int | None,
+    keep_recent: int | None, everywhere: bool, fingerprint: str | None,
+) -> None:  # fmt: skip
+    """Shows which transcripts a cleanup would remove, or applies a plan by its fingerprint.
+
+    Apply takes the same options as the dry run that printed the fingerprint.
+    """
+    settings = run.settings
+    options = Options(
+        tuple(dict.fromkeys(sessions)),
+        settings.retention_days if retention_days is None else retention_days,
+        settings.max_sessions if max_sessions is None else max_sessions,
+        settings.keep_recent if keep_recent is None else keep_recent,
+        None if everywhere else run.scope,
+    )
+    with run.store() as store:
+        if fingerprint is None:
+            plan = cleanup.plan(store, settings, options)
+            text = _plan_text(plan)
+            if plan.steps:
+                text += f"\nTo do it, repeat the command with --apply {plan.fingerprint}"
+            run.out(_plan_data(plan), text)
+            return
+        try:
+            last = None
+            for last in cleanup.apply(store, settings, options, fingerprint, settings.user):
+                if not run.as_json and last.receipt is None and last.done < last.total:
+                    click.echo(f"{last.done} of {last.total}", err=True)
+        except PlanChanged as error:
+            plan = error.details["plan"]
+            if run.as_json:
+                run.out({"refused": error.message, "plan": _plan_data(plan)}, "")
+            else:
+                click.echo(_plan_text(plan))
+            raise
+    assert last is not None  # apply always yields its result
+    text = f"Removed {last.done - len(last.problems)} of {last.total} transcripts, {last.bytes:,} bytes."
+    if last.receipt is not None:
+        text += f" Receipt {last.receipt}."
+    data = {"removed": last.done - len(last.problems), "planned": last.total, "bytes": last.bytes,
+            "problems": list(last.problems), "receipt": last.receipt}  # fmt: skip
+    for problem in last.problems:
+        click.echo(f"opencode-memory: {problem}", err=True)
+    run.out(data, text)
+    if last.problems:
+        fail(2)
+
+
+COMMANDS = (export_command, transcripts_command, read, grep_command, cleanup_command)
