@@ -184,7 +184,12 @@
     box.replaceChildren();
     new uPlot({
       width: box.clientWidth, height: 210, legend: { live: true },
-      axes: [axis, { ...axis, size: 44 }],
+      tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "UTC"),
+      axes: [
+        { ...axis, space: 90, incrs: [1, 2, 7, 14, 30, 61, 91, 182, 365, 730].map((days) => days * 86400),
+          values: (_u, ticks) => ticks.map((at) => new Date(at * 1000).toISOString().slice(0, 10)) },
+        { ...axis, size: 48, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000, 100000] },
+      ],
       series: [{ value: (_u, at) => (at == null ? "" : new Date(at * 1000).toISOString().slice(0, 10)) },
         ...names.map((name, n) => ({ label: name, stroke: colours[n % colours.length], width: 1.5, points: { show: days.length < 2 }, paths: uPlot.paths.stepped({ align: 1 }) }))],
     }, [days, ...JSON.parse(box.dataset.values)], box);

@@ -2,34 +2,60 @@
 
 from __future__ import annotations
 
+import io
 import sys
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import click
 
-from webapp.cli.base import Group
-from webapp.errors import MemoryAppError
+from webapp.cli.base import Group, as_json_text, plain
+from webapp.errors import InvalidInput, MemoryAppError
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Runs the program and exits: 0 done, 1 nothing found or refused, 2 bad input or unreadable."""
+    """Runs the program and exits: 0 done, 1 nothing found or refused, 2 bad input or unreadable.
+
+    An error is one line on stderr, and with --json also an object on stdout.
+    """
+    given = sys.argv[1:] if args is None else args
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A file name may hold bytes that are no text.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = cli(args, standalone_mode=False)
+        code = cli(args, prog_name="opencode-memory", standalone_mode=False)
     except click.exceptions.Exit as error:
         code = error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        code = 0
     except click.ClickException as error:
-        click.echo(f"opencode-memory: {' '.join(error.format_message().split())}", err=True)
-        code = 2
+        code = _tell(InvalidInput(error.format_message()), given)
     except click.Abort:
         click.echo("opencode-memory: stopped", err=True)
         code = 130
     except MemoryAppError as error:
-        click.echo(f"opencode-memory: {' '.join(error.message.split())}", err=True)
-        code = error.exit_code
-    except BrokenPipeError:
-        sys.stderr.close()
-        code = 0
+        code = _tell(error, given)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        code = _tell(InvalidInput(f"{where}{error.strerror or error}."), given)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _tell(error: MemoryAppError, given: Sequence[str]) -> int:
+    """Says what went wrong and returns the exit code. The arguments may not have been understood,
+    so whether JSON was wanted is read off them."""
+    message = " ".join(error.message.split())
+    options = given[: given.index("--")] if "--" in given else given
+    if "--json" in options:
+        told: dict[str, Any] = {"code": error.code, "message": message}
+        if isinstance(error, InvalidInput) and error.field:
+            told["field"] = error.field
+        if error.details:
+            told["details"] = plain(error.details)
+        click.echo(as_json_text({"ok": False, "error": told}))
+    click.echo(f"opencode-memory: {message}", err=True)
+    return error.exit_code
 
 
 @click.group(

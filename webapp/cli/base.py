@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webapp import settings as setting_table
-from webapp.scope import parse_scope, worktree
+from webapp.errors import InvalidInput
+from webapp.scope import GLOBAL, parse_scope, worktree
 from webapp.settings import Settings
 
 if TYPE_CHECKING:
@@ -45,9 +46,15 @@ class Run:
     def out(self, data: Any, text: str) -> None:
         """Prints the answer: `data` as JSON when asked for, else `text`."""
         if self.as_json:
-            click.echo(json.dumps({"ok": True, **plain(data)}, ensure_ascii=False, indent=2))
+            click.echo(as_json_text({"ok": True, **plain(data)}))
         elif text:
             click.echo(text)
+
+
+def as_json_text(data: Any) -> str:
+    """JSON for standard output; all ASCII where that cannot hold every character."""
+    is_unicode = "utf" in (getattr(sys.stdout, "encoding", None) or "").lower()
+    return json.dumps(data, ensure_ascii=not is_unicode, indent=2)
 
 
 def plain(value: Any) -> Any:
@@ -71,7 +78,12 @@ class Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Keeps the options given before the command for the command to find."""
         ctx.obj = {name: ctx.params.pop(name, None) for name in GLOBALS}
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Whoever reads the output has seen enough; Python would complain once more at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(0) from None
 
 
 def _global_options() -> list[click.Option]:
@@ -106,9 +118,7 @@ def command(example: str, name: str | None = None, **flags: str) -> Callable[...
                 chosen[setting] = values.pop(parameter, None)
             run = Run(
                 setting_table.load(chosen),
-                parse_scope(scope if scope == "global" else os.path.abspath(scope))
-                if scope
-                else worktree(Path.cwd()),
+                _scope(scope),
                 as_json,
             )
             return function(run, **values)
@@ -120,6 +130,18 @@ def command(example: str, name: str | None = None, **flags: str) -> Callable[...
     return wrap
 
 
+def _scope(given: str | None) -> str:
+    try:
+        if given:
+            return parse_scope(given if given == GLOBAL else os.path.abspath(given))
+        return worktree(Path.cwd())
+    except FileNotFoundError as error:
+        raise InvalidInput(
+            "This folder is no longer there. Go to another, or name the project with --scope.",
+            "scope",
+        ) from error
+
+
 def fail(code: int) -> None:
     """Ends the command with an exit code; what there was to say has been printed."""
     raise click.exceptions.Exit(code)
@@ -127,4 +149,9 @@ def fail(code: int) -> None:
 
 def read_body(body: str) -> str:
     """The text of an option, or standard input for `-`."""
-    return sys.stdin.read() if body == "-" else body
+    if body != "-":
+        return body
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInput("Standard input is not UTF-8 text.", "body") from error

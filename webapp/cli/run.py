@@ -147,7 +147,7 @@ def demo(run: Run, open_browser: bool) -> None:
     try:
         settings = replace(
             run.settings, data_dir=folder / "data", db=folder / "data" / "memory.db",
-            opencode_db=folder / "opencode.db", user="demo",
+            opencode_db=folder / "opencode.db", user="demo", trash_days=30,
         )  # fmt: skip
         build(settings)
         click.echo(f"Invented data in {folder}; nothing of yours is touched.")

@@ -33,23 +33,26 @@ def export_command(run: Run, session: str | None, everything: bool) -> None:
     """Writes sessions out of OpenCode's database as numbered text; only what is new is appended."""
     if bool(session) == everything:
         raise InvalidInput("Give either a session or --all.")
+    if session:
+        export.check_id(session)
     databases = run.settings.opencode_databases()
+    if not databases:
+        raise Unreadable(
+            f"No OpenCode database was found in {run.settings.opencode_dir}. Name it with "
+            "--opencode-db."
+        )
     problems: list[str] = []
     chosen: list[Session] = []
     if session:
-        export.check_id(session)
         one, problems = find_session(databases, session)
+        if one is None and problems:
+            raise Unreadable(" ".join(problems))
         if one is None:
-            raise NotFound(" ".join(problems) or f"OpenCode has no session {session}.")
+            raise NotFound(f"OpenCode has no session {session}.")
         chosen = [one]
     else:
         found = list_sessions(databases)
         chosen, problems = list(found.sessions), list(found.problems)
-        if not databases:
-            raise Unreadable(
-                f"No OpenCode database was found in {run.settings.opencode_dir}. Name it with "
-                "--opencode-db."
-            )
         if not chosen and problems:
             raise Unreadable(" ".join(problems))
     done: list[dict[str, object]] = []
@@ -232,9 +235,8 @@ def cleanup_command(
                     click.echo(f"{last.done} of {last.total}", err=True)
         except PlanChanged as error:
             plan = error.details["plan"]
-            if run.as_json:
-                run.out({"refused": error.message, "plan": _plan_data(plan)}, "")
-            else:
+            error.details["plan"] = _plan_data(plan)
+            if not run.as_json:
                 click.echo(_plan_text(plan))
             raise
     assert last is not None  # apply always yields its result

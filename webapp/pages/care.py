@@ -10,7 +10,7 @@ from werkzeug.utils import redirect
 from webapp import settings as setting_table
 from webapp.errors import InvalidInput, PlanChanged
 from webapp.memory import stats
-from webapp.store import Store, receipts
+from webapp.store import Store, now_ms, receipts
 from webapp.transcripts import cleanup, library
 from webapp.transcripts.cleanup import Options
 from webapp.web import current, render
@@ -67,9 +67,10 @@ def cleanup_apply() -> Any:
     """Applies the plan of the fingerprint that was posted, as a job; a changed library is refused
     with the new plan."""
     service = current.services()
+    store = current.writable()
     options = _options(request.form)
     fingerprint = request.form.get("fingerprint", "")
-    fresh = cleanup.plan(current.store(), service.settings, options)
+    fresh = cleanup.plan(store, service.settings, options)
     if fresh.fingerprint != fingerprint:
         return _cleanup(
             options, True, 409,
@@ -136,7 +137,7 @@ def stats_page() -> Any:
         charts=[
             ("Entries by kind", "entry", stats.over_time(store, "kind")),
             ("Entries by project", "entry", stats.over_time(store, "scope")),
-            ("Transcripts by project", "record", stats.cumulate(by_day)),
+            ("Transcripts by project", "record", stats.cumulate(by_day, now_ms() // cleanup.DAY_MS)),
         ],
         per_scope=_per_scope(items),
     )  # fmt: skip

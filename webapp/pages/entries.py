@@ -28,7 +28,7 @@ def new() -> Any:
 @blueprint.post("/entries")
 def create() -> Any:
     """Saves a new entry."""
-    store = current.store()
+    store = current.writable()
     form = _posted()
     try:
         draft = _draft(form, None)
@@ -72,14 +72,14 @@ def edit(entry_id: str) -> Any:
 @blueprint.post("/entries/<entry_id>")
 def update(entry_id: str) -> Any:
     """Saves an edited entry. If it changed meanwhile, nothing is written and both are shown."""
-    store = current.store()
+    store = current.writable()
     entry = entries.get(store, entry_id)
     form = _posted()
     try:
         seen = form["seen"]
         entries.edit(
             store, entry_id, _draft(form, entry), current.settings().user,
-            int(seen) if seen.isascii() and seen.isdigit() else None,
+            int(seen[:19]) if seen.isascii() and seen.isdigit() else None,
         )  # fmt: skip
     except (InvalidInput, Conflict) as error:
         return _form(entry, form, error)
@@ -110,9 +110,11 @@ def _draft(form: dict[str, str], entry: Entry | None) -> Draft:
     now = now_ms()
     unchanged = entry is not None and form["expires"] == _fields(entry)["expires"]
     expires = entry.expires_at if entry and unchanged else query.parse_expiry(form["expires"], now)
+    # Another program's tag may hold a comma; it stays whole as long as nobody touches the field.
+    same_tags = entry is not None and form["tags"] == _fields(entry)["tags"]
     return entries.draft(
         scope=form["scope"], kind=form["kind"], title=form["title"], body=form["body"],
-        tags=form["tags"].split(","), expires_at=expires,
+        tags=entry.tags if entry and same_tags else form["tags"].split(","), expires_at=expires,
     )  # fmt: skip
 
 

@@ -11,12 +11,14 @@ from webapp.errors import InvalidInput
 from webapp.memory import query as queries
 from webapp.memory.query import SORTS, SearchQuery, parse_day
 from webapp.memory.search import search as find
+from webapp.scope import MAX_SCOPE
 from webapp.store import now_ms
 from webapp.transcripts import grep, library
 from webapp.web import current, render
 
 blueprint = Blueprint("search", __name__)
 PAGE = 30
+ARGS = ("q", "tab", "scope", "kind", "tag", "source", "age", "since", "until", "sort", "page")
 DAY_MS = 86_400_000
 AGES = {"": "any time", "1": "last day", "7": "last week", "30": "last month", "365": "last year"}
 
@@ -36,10 +38,10 @@ def parse_args(now: int) -> SearchQuery:
         raise InvalidInput(f"“{sort[:20]}” is no order. Known: {', '.join(SORTS)}.", "sort")
     return SearchQuery(
         text=args.get("q", "")[: queries.MAX_TEXT],
-        scope=args.get("scope") or None,
-        kind=args.get("kind") or None,
-        tag=args.get("tag") or None,
-        source=args.get("source") or None,
+        scope=_filter("scope"),
+        kind=_filter("kind"),
+        tag=_filter("tag"),
+        source=_filter("source"),
         since=since,
         until=until + DAY_MS if until is not None else None,
         sort=sort,
@@ -48,10 +50,17 @@ def parse_args(now: int) -> SearchQuery:
     )
 
 
+def _filter(name: str) -> str | None:
+    value = request.args.get(name) or None
+    if value and len(value) > MAX_SCOPE:
+        raise InvalidInput(f"The {name} is longer than any that can be kept.", name)
+    return value
+
+
 def parse_page() -> int:
     """The `page` of the address, from 1. Raises InvalidInput."""
     text = request.args.get("page", "1")
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:8]) <= 1_000_000):
+    if not (text.isascii() and text.isdigit() and len(text) < 8 and 1 <= int(text) <= 1_000_000):
         raise InvalidInput("A page is a number from 1 on.", "page")
     return int(text)
 
@@ -74,7 +83,11 @@ def index() -> Any:
 
 def _with(**changes: object) -> str:
     args = {**request.args.to_dict(), **{k: str(v) for k, v in changes.items()}}
-    kept: dict[str, Any] = {k: v for k, v in args.items() if v and (k, v) != ("page", "1")}
+    kept: dict[str, Any] = {
+        k: v
+        for k, v in args.items()
+        if k in ARGS and v and (k, v) not in (("page", "1"), ("sort", "best"))
+    }
     return url_for("search.index", **kept)
 
 
@@ -88,16 +101,18 @@ def _links() -> dict[str, str]:
 
 
 def _transcripts() -> Any:
-    store, settings = current.store(), current.settings()
+    store, settings = current.record_store(), current.settings()
     query = replace(parse_args(now_ms()), kind=None, tag=None, source=None)
     found = None
-    if query.text.strip():
+    wanted = grep.literal(query.text)
+    if wanted.strip():
         found = grep.grep(
             store, settings, query.text, scope=query.scope, context=1, mask=settings.mask
         )
     listing = library.listing(store, settings, limit=1)
     return render.page(
         "search", "results", address=_with(), tab="transcripts", query=query, found=found, listing=listing,
-        facets=current.cached_facets(), sorts=SORTS, ages=AGES, links=_links(), text=query.text,
+        sorts=SORTS, ages=AGES, links=_links(), text=query.text,
+        needle=wanted if found and found.exact else None,
         scopes=sorted({t.scope for t in library.transcripts(store, settings)}),
     )  # fmt: skip

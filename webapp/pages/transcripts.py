@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from flask import Blueprint, request, url_for
+from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.utils import redirect
 
-from webapp.errors import InvalidInput, MemoryAppError, NotFound
+from webapp.errors import InvalidInput, MemoryAppError, NotFound, Unreadable
 from webapp.lines import MAX_WINDOW, LineRange, fingerprint, parse_range
 from webapp.opencode import Session, find_session, list_sessions
 from webapp.pages.search import parse_page
@@ -22,7 +24,7 @@ PAGE = 100
 @blueprint.get("/transcripts")
 def index() -> Any:
     """The library, or with `show=missing` the sessions that have no transcript yet."""
-    store, settings = current.store(), current.settings()
+    store, settings = current.record_store(), current.settings()
     found = list_sessions(settings.opencode_databases())
     absent, behind = library.missing(store, settings, found.sessions)
     args = request.args
@@ -38,7 +40,8 @@ def index() -> Any:
         offset=(number - 1) * PAGE, limit=PAGE,
     )  # fmt: skip
     return render.page(
-        "transcripts", "library", listing=listing, absent=absent, behind=behind,
+        "transcripts", listing=listing, behind=behind,
+        absent=[replace(s, title=library.shown_title(s.title, settings)) for s in absent],
         problems=found.problems, show=args.get("show", ""), scope=scope, text=text, sort=sort,
         descending=descending, page_number=number, page_size=PAGE, sort_link=_sort_link,
         scopes=sorted({t.scope for t in library.transcripts(store, settings)}),
@@ -50,13 +53,15 @@ def _sort_link(column: str, current_sort: str, descending: bool) -> str:
     first = "desc" if column in ("touched", "size", "lines") else "asc"
     order = ("asc" if descending else "desc") if column == current_sort else first
     args: dict[str, Any] = {
-        k: v for k, v in request.args.items() if k not in ("sort", "order", "page") and v
+        k: v for k, v in request.args.items() if k in ("scope", "q", "show") and v
     }
     return url_for("transcripts.index", **args, sort=column, order=order)
 
 
 def _page_link(number: int) -> str:
-    args: dict[str, Any] = {k: v for k, v in request.args.items() if k != "page" and v}
+    args: dict[str, Any] = {
+        k: v for k, v in request.args.items() if k in ("scope", "q", "show", "sort", "order") and v
+    }
     return url_for("transcripts.index", **args, page=number)
 
 
@@ -64,8 +69,9 @@ def _page_link(number: int) -> str:
 def export_all() -> Any:
     """Exports every session that has no transcript or whose transcript is behind, as a job."""
     service = current.services()
+    store = current.writable()
     found = list_sessions(service.settings.opencode_databases())
-    absent, behind = library.missing(current.store(), service.settings, found.sessions)
+    absent, behind = library.missing(store, service.settings, found.sessions)
     wanted = absent + behind
     if not wanted:
         problems = " ".join(found.problems)
@@ -78,7 +84,7 @@ def export_all() -> Any:
         with service.store.session():
             for step in export.export_many(service.store, service.settings, wanted):
                 job.done = step.done
-                job.note = step.session.title
+                job.note = library.shown_title(step.session.title, service.settings)
                 if step.problem:
                     job.problems.append(f"{step.session.id}: {step.problem}")
                 if job.stop.is_set():
@@ -151,13 +157,24 @@ def find(session_id: str) -> Any:
 @blueprint.post("/transcripts/<session_id>/export")
 def export_one(session_id: str) -> Any:
     """Exports one session now, also one whose transcript a cleanup removed."""
-    settings = current.settings()
+    store, settings = current.writable(), current.settings()
+    export.check_id(session_id)
     session, problems = find_session(settings.opencode_databases(), session_id)
+    if session is None and problems:
+        raise Unreadable(" ".join(problems))
     if session is None:
-        raise NotFound(" ".join(problems) or f"OpenCode has no session {session_id} any more.")
-    done = export.export(current.store(), settings, session)
+        raise NotFound(f"OpenCode has no session {session_id} any more.")
+    done = export.export(store, settings, session)
     text = f"Exported {filters.plural(done.added, 'line')}." if done.added else "Nothing was new."
     return render.back(url_for("transcripts.first", session_id=session_id), text)
+
+
+@blueprint.get("/transcripts/export")
+@blueprint.get("/transcripts/<session_id>/export")
+def only_by_post(session_id: str = "") -> Any:
+    """Says that an export is asked for by POST; else `export` would be taken for a session, or for
+    lines."""
+    raise MethodNotAllowed(["POST"])
 
 
 def _line_link(session_id: str, lines: str, **args: Any) -> str:
@@ -167,7 +184,7 @@ def _line_link(session_id: str, lines: str, **args: Any) -> str:
 
 def _open(session_id: str) -> tuple[library.Opened | None, Any]:
     """The transcript, or the page that says why it is not there."""
-    store, settings = current.store(), current.settings()
+    store, settings = current.record_store(), current.settings()
     try:
         return library.open_transcript(store, settings, session_id), None
     except NotFound as error:
@@ -179,6 +196,7 @@ def _open(session_id: str) -> tuple[library.Opened | None, Any]:
             session, _ = find_session(settings.opencode_databases(), session_id)
         except MemoryAppError:
             session = None
+        gone = replace(gone, title=library.shown_title(gone.title, settings))
         return None, render.page("transcript_gone", status=410, gone=gone, session=session)
 
 
@@ -186,7 +204,8 @@ def _window(opened: library.Opened, shown: LineRange, selected: LineRange | None
     settings = current.settings()
     item = opened.transcript
     full = request.args.get("full", "")
-    seen = window.read(item, shown, settings.mask, int(full) if full.isdigit() else None)
+    whole = int(full[:13]) if full.isascii() and full.isdigit() else None
+    seen = window.read(item, shown, settings.mask, whole)
     needle = request.args.get("q", "")
     numbers = grep.line_numbers(item, needle) if needle.strip() else []
     marks = [m for m in files.load_marks(item.path) if m.kind != "end"] if item.ours else []

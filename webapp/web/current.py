@@ -8,7 +8,7 @@ from typing import Any
 
 from flask import Flask, current_app, g
 
-from webapp.errors import MemoryAppError
+from webapp.errors import MemoryAppError, ReadOnly
 from webapp.memory.stats import Cache, Facets, facets
 from webapp.settings import Settings
 from webapp.store import Store
@@ -43,6 +43,23 @@ def store() -> Store:
     error: MemoryAppError | None = g.get("store_error")
     if error is not None:
         raise error
+    return services().store
+
+
+def writable() -> Store:
+    """The open store for a write that does more than one call. Raises ReadOnly with the reason."""
+    held = store()
+    if held.read_only:
+        raise ReadOnly(f"{held.read_only} Nothing was changed.")
+    return held
+
+
+def record_store() -> Store:
+    """The store for the pages of transcripts. One that cannot be read counts as empty and
+    read-only there, so that the files on disk can still be read."""
+    error: MemoryAppError | None = g.get("store_error")
+    if error is not None:
+        services().store.open_in_place(error.message)
     return services().store
 
 

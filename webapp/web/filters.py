@@ -52,6 +52,11 @@ def when(milliseconds: int | None) -> Markup:
     )
 
 
+def past(milliseconds: int) -> bool:
+    """Whether a time lies behind us."""
+    return milliseconds <= time.time() * 1000
+
+
 def size(count: int) -> str:
     """Bytes as a person reads them: `187 KB`, `1.4 GB` (decimal units)."""
     value = float(count)
@@ -170,7 +175,7 @@ def init_app(app: Flask) -> None:
     filters: dict[str, Callable[..., Any]] = {
         "when": when, "iso": iso, "age": age, "size": size, "number": number, "marked": marked,
         "visible": visible, "spanned": spanned, "highlight": highlight, "markdown": markdown,
-        "plural": plural, "pair": pair, "counted": counted,
+        "plural": plural, "past": past, "pair": pair, "counted": counted,
     }  # fmt: skip
     for name, function in filters.items():
         app.add_template_filter(function, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 from flask import Flask, Response, request
@@ -24,32 +25,37 @@ HEADERS = {
 }
 
 
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:\[\]@/]+?)\.?(?::[0-9]{1,5})?", re.ASCII)
+
+
 def host_name(value: str) -> str:
-    """The name in a Host header: no port, no trailing dot, lower case."""
-    value = value.strip().lower()
-    if value.startswith("["):
-        return value[: value.find("]") + 1]
-    return value.rsplit(":", 1)[0].rstrip(".") if value.count(":") == 1 else value.rstrip(".")
+    """The name in a Host header: no port, no trailing dot, lower case; empty if it is none."""
+    match = _HOST.fullmatch(value.strip().lower())
+    return match[1] if match else ""
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host.lower()
 
 
 def allowed_hosts(settings: Settings) -> frozenset[str]:
     """The names under which this server may be asked."""
-    return frozenset({"localhost", "127.0.0.1", "[::1]", settings.host.lower()})
+    return frozenset({"localhost", "127.0.0.1", "[::1]", _bracketed(settings.host)})
 
 
 def init_app(app: Flask, settings: Settings) -> None:
     """Puts the guards before every request and the headers on every answer."""
     allowed = allowed_hosts(settings)
+    address = f"http://{_bracketed(settings.host)}:{settings.port}/"
 
     @app.before_request
     def _guard() -> None:
         if host_name(request.headers.get("Host", "")) not in allowed:
-            raise Refused(
-                "This server answers only under its own address "
-                f"(http://{settings.host}:{settings.port}/)."
-            )
+            raise Refused("This server answers only under its own address.", address=address)
         if request.method not in SAFE_METHODS and not _same_origin():
-            raise Refused("A page of another site sent this, so nothing was changed.")
+            raise Refused(
+                "A page of another site sent this, so nothing was changed.", address=address
+            )
 
     @app.after_request
     def _headers(response: Response) -> Response:
@@ -73,4 +79,7 @@ def _same_origin() -> bool:
     origin = request.headers.get("Origin")
     if origin is None:
         return True
-    return urlsplit(origin).netloc.lower() == request.host.lower()
+    try:
+        return urlsplit(origin).netloc.lower() == request.host.lower()
+    except ValueError:
+        return False

@@ -11,8 +11,10 @@ from markupsafe import Markup
 from werkzeug.exceptions import HTTPException
 from werkzeug.utils import redirect
 
-from webapp.errors import Conflict, MemoryAppError
+from webapp.errors import Conflict, MemoryAppError, Refused
 from webapp.web import current
+
+MAX_TOAST = 400
 
 
 def page(
@@ -44,20 +46,25 @@ def wants(target: str) -> bool:
 
 def back(fallback: str, text: str = "", undo: str | None = None, **link: str) -> Response:
     """After a write: to the page the form came from (its hidden `next`, only ever a path of ours),
-    with a toast that says what happened and, with `undo`, offers to take it back."""
+    with a toast that says what happened and, with `undo`, offers to take it back. `link` and
+    `link_text` lead on."""
     if text:
-        _toast({"text": text, "undo": undo, **link})
+        _toast(text, undo, **link)
     return make_response(redirect(local_path(request.form.get("next")) or fallback, 303))
 
 
 def toast(text: str) -> None:
     """A toast on the page that this request answers with."""
-    _toast({"text": text, "undo": None})
+    _toast(text)
 
 
-def _toast(values: dict[str, str | None]) -> None:
+def _toast(
+    text: str, undo: str | None = None, link: str | None = None, link_text: str = ""
+) -> None:
+    # It travels in a cookie, and a browser drops one of over 4 KB.
+    text = text if len(text) <= MAX_TOAST else text[: MAX_TOAST - 1] + "…"
     # Flask's stubs say str, yet any value that its session can hold may be flashed.
-    flash(values)  # type: ignore[arg-type]
+    flash({"text": text, "undo": undo, "link": link, "link_text": link_text})  # type: ignore[arg-type]
 
 
 def local_path(value: str | None) -> str | None:
@@ -74,6 +81,8 @@ def here() -> str:
 
 
 def _error_page(error: MemoryAppError) -> Response:
+    if isinstance(error, Refused):
+        return page("refused", status=error.status, error=error)
     job = error.details.get("job")
     if job:
         return make_response(redirect(url_for("jobs.show", job_id=job), 303))
@@ -81,6 +90,8 @@ def _error_page(error: MemoryAppError) -> Response:
         response = make_response(render_template("error/_toast.html", error=error), error.status)
         response.headers["HX-Retarget"] = "#toasts"
         response.headers["HX-Reswap"] = "innerHTML"
+        # A form's own hx-select would look for #content in the toast, and show nothing.
+        response.headers["HX-Reselect"] = "unset"
         return response
     titles = {400: "That cannot be used", 403: "Not allowed", 404: "Not found",
               405: "Not this way", 409: "Nothing was changed", 413: "Too large",
