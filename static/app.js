@@ -77,6 +77,7 @@
     else if (key === "n") { const link = $('[aria-keyshortcuts="n"]'); if (link) link.click(); }
     else if (key === "?") $("#help").showModal();
     else if (key === "w") { const button = $("[data-wrap]"); if (button) button.click(); }
+    else if (key === "f") { const button = $("[data-fold]"); if (button) button.click(); }
     else if (key === "y") copyLink();
     else if (key === "[" || key === "]") { const link = $(`.bar a[rel="${key === "[" ? "prev" : "next"}"]`); if (link) link.click(); }
   });
@@ -137,20 +138,22 @@
     return true;
   };
   if (record) {
-    const wrap = $("[data-wrap]", record);
-    const show = (on) => {
-      const box = $(".rows", record);
-      if (box) box.classList.toggle("wrap", on);
-      wrap.setAttribute("aria-pressed", String(on));
-    };
-    let wrapped = new URLSearchParams(location.search).has("wrap");
-    try { wrapped = wrapped || localStorage.getItem("wrap") === "1"; } catch { /* a browser that keeps nothing */ }
-    show(wrapped);
-    wrap.addEventListener("click", () => {
-      wrapped = !wrapped;
-      show(wrapped);
-      try { localStorage.setItem("wrap", wrapped ? "1" : "0"); } catch { /* a browser that keeps nothing */ }
-    });
+    // Wrapping and folding are the reader's taste, so they are kept in the browser and not in the address.
+    for (const [name, button] of [["wrap", $("[data-wrap]", record)], ["fold", $("[data-fold]", record)]]) {
+      const show = (on) => {
+        const box = $(".rows", record);
+        if (box) box.classList.toggle(name, on);
+        button.setAttribute("aria-pressed", String(on));
+      };
+      let on = new URLSearchParams(location.search).has(name);
+      try { on = on || localStorage.getItem(name) === "1"; } catch { /* a browser that keeps nothing */ }
+      show(on);
+      button.addEventListener("click", () => {
+        on = !on;
+        show(on);
+        try { localStorage.setItem(name, on ? "1" : "0"); } catch { /* a browser that keeps nothing */ }
+      });
+    }
     $("[data-copy]", record).addEventListener("click", copyLink);
     if (chosen().length) anchor = numberOf(chosen()[0]);
     record.addEventListener("click", (event) => {

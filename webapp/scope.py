@@ -11,6 +11,9 @@ from webapp.errors import InvalidInput
 GLOBAL = "global"
 MAX_SCOPE = 4096
 
+# Control characters, and the lone surrogates that Python makes of a path that is no UTF-8.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
 
 def worktree(folder: Path) -> str:
     """The nearest folder at or above `folder` that holds `.git`, else `folder` itself."""
@@ -27,7 +30,7 @@ def parse_scope(text: str) -> str:
     text = text.strip()
     if text == GLOBAL:
         return text
-    if not text.startswith("/") or "\0" in text or "\n" in text or len(text) > MAX_SCOPE:
+    if not text.startswith("/") or _CONTROL.search(text) or len(text) > MAX_SCOPE:
         raise InvalidInput(
             "A scope is “global” or the absolute path of a project, such as /home/me/shop.", "scope"
         )

@@ -121,8 +121,8 @@ def _unwordlike(body: str, enough: int) -> bool:
 
     Segments are separated by anything but ASCII letters and digits. Words are letters with up to
     four digits after them ("gpt4", "sha256"), short numbers, and numbers with a unit ("70b");
-    placeholder runs ("xxxxxxxx") count as words. This replaces the entropy floor that gitleaks
-    uses: "learn-based-pipeline-with-random-forest" has more entropy than many short keys.
+    placeholder runs ("xxxxxxxx") count as words. An entropy floor would not do: that of gitleaks is
+    3 bits per character, and "learn-based-pipeline-with-random-forest" has 3.9.
     """
     total = 0
     for segment in _SEGMENT.finditer(body):
@@ -402,7 +402,7 @@ def _pem_body(text: str, start: int, stop: int, closed: bool) -> list[_Span]:
         spans, whole = _key_material(text, line)
         length = _length(spans)
         if not key:
-            if not spans and _PEM_HEADER.match(text, *line):
+            if _PEM_HEADER.match(text, *line):
                 continue
             if length < _PEM_SHORT or _FILLER.search(text, *spans[0]):
                 return []
@@ -424,7 +424,7 @@ def _pem_body(text: str, start: int, stop: int, closed: bool) -> list[_Span]:
 
 
 def _pem_tail(text: str, start: int, stop: int) -> list[_Span]:
-    """Spans of key material before an END line whose BEGIN line is not in the text."""
+    """Spans of key material right before an END line, as where a text begins within a key."""
     tail: list[_Span] = []
     for line in _pem_lines(text, start, stop):
         spans, whole = _key_material(text, line)
@@ -446,25 +446,23 @@ def _pem_tail(text: str, start: int, stop: int) -> list[_Span]:
 
 
 def _private_keys(text: str) -> Iterator[tuple[Secret, list[_Span]]]:
-    """Every private key, with the spans of its lines."""
-    position = 0
+    """Every private key, with the spans of its lines; one may come twice, by BEGIN and by END."""
+    position = since = 0
     while marker := _PEM_MARKER.search(text, position):
-        if marker[1] == "END":
-            dashes = text.rfind("-----", position, marker.start())
-            spans = _pem_tail(text, position if dashes < 0 else dashes + 5, marker.start())
+        if marker[1] == "BEGIN":
+            # Base64 holds no dashes: the next five are the END line, another key, or prose.
+            stop = text.find("-----", marker.end())
+            closed = stop >= 0 and text.startswith("-----END", stop)
+            position = len(text) if stop < 0 else stop
+            since = marker.end()
+            spans = _pem_body(text, since, position, closed)
+            if spans:
+                yield Secret(marker.start(), spans[-1][1], _PRIVATE_KEY, marker[0]), spans
+        else:
+            spans = _pem_tail(text, since, marker.start())
             if spans:
                 yield Secret(spans[0][0], spans[-1][1], _PRIVATE_KEY, ""), spans
-            position = marker.end()
-            continue
-        # Base64 holds no dashes: the next five are the END line, another key, or something else.
-        stop = text.find("-----", marker.end())
-        closed = stop >= 0 and text.startswith("-----END", stop)
-        stop = len(text) if stop < 0 else stop
-        spans = _pem_body(text, marker.end(), stop, closed)
-        if spans:
-            yield Secret(marker.start(), spans[-1][1], _PRIVATE_KEY, marker[0]), spans
-        end = _PEM_MARKER.match(text, stop) if closed else None
-        position = end.end() if end else stop
+            position = since = marker.end()
 
 
 _AUTHORITY = re.compile(
@@ -489,7 +487,7 @@ def _is_placeholder(password: str) -> bool:
     """Whether what stands for a password in a URL is a blank to fill in, or a redaction.
 
     "password" in small letters is taken at its word: it is a common real default, and the text
-    cannot say which is meant. trufflehog, too, skips only what begins with "$".
+    cannot say which is meant. trufflehog's URI detector, too, skips only what begins with "$".
     """
     return bool(_PLACEHOLDER.fullmatch(password) or _REDACTION.search(password))
 
@@ -527,9 +525,9 @@ def _others(text: str) -> Iterator[Secret]:
 
 def _apart(secrets: Iterable[Secret]) -> list[Secret]:
     """In order, with each overlapping group replaced by one that covers it. The one that begins
-    first, then the longer, then the one whose rule stands first gives kind and prefix."""
+    first, or of those the one whose rule stands first, gives kind and prefix."""
     apart: list[Secret] = []
-    for secret in sorted(secrets, key=lambda secret: (secret.start, -secret.end)):
+    for secret in sorted(secrets, key=lambda secret: secret.start):
         if not apart or secret.start >= apart[-1].end:
             apart.append(secret)
         elif secret.end > apart[-1].end:

@@ -102,7 +102,7 @@ def _coerce(row: Setting, value: Any, origin: str) -> Any:
         if row.type is bool:
             return value if isinstance(value, bool) else _bool(str(value))
         if row.type is int:
-            if isinstance(value, bool):
+            if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
                 raise ValueError
             number = int(value)
             if not row.low <= number <= row.high:
@@ -118,7 +118,7 @@ def _coerce(row: Setting, value: Any, origin: str) -> Any:
         if not isinstance(value, str) or not value.strip():
             raise ValueError
         return value.strip()
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         wanted = {bool: "true or false", int: "a whole number", Path: "a path", str: "a word"}
         raise InvalidInput(
             f"{row.name} must be {wanted[row.type]}, but {origin} says “{str(value)[:60]}”.",
@@ -135,7 +135,7 @@ def _toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} cannot be read: {error}. Mend or remove it.") from error
 
 
@@ -159,13 +159,15 @@ def _plugin_options(folder: Path) -> tuple[dict[str, Any], str]:
         except ValueError:
             try:
                 data = json5.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
+        except RecursionError:
+            continue
         plugins = data.get("plugin") if isinstance(data, dict) else None
         for entry in plugins if isinstance(plugins, list) else []:
             if not (isinstance(entry, list) and len(entry) > 1 and isinstance(entry[1], dict)):
                 continue
-            if str(entry[0]).startswith(PLUGIN):
+            if f"{entry[0]}@".startswith(PLUGIN + "@"):
                 return {_snake(key): value for key, value in entry[1].items()}, str(path)
     return {}, ""
 

@@ -1,6 +1,7 @@
 """Credentials are found, prose about them is not, and a masked text keeps its shape.
 
-No key-shaped value stands in this file: every one is put together here, and all are invented.
+No key-shaped value stands in this file: every one is put together here, and all are invented. Nor
+do they stand in the names of the tests, which get into reports: tables are numbered instead.
 """
 
 from __future__ import annotations
@@ -144,6 +145,7 @@ PROSE = [
     "[link](http://localhost:3000)(mailto:a@example.com)",
     '{"url":"http://localhost:3000","mail":"a@example.com"}',
     "git+ssh://git@example.com:user/repository.git",
+    "redis://host:name\\u000auser@example.com",
     "docker://alpine:3.18@sha256:" + HEX * 8,
     "mail a:b@example.com",
     *(
@@ -161,6 +163,8 @@ PROSE = [
     "https://discord.com/api/webhooks/{webhook.id}/{webhook.token}",
     "https://acme.webhook.office.com/webhookb2/...",
     "https://prod-1.westus.logic.azure.com/workflows/" + HEX,
+    "https://prod-1.westus.logic.azure.com/workflows/" + HEX + "?sig=...",
+    "https://prod-1.westus.logic.azure.com/workflows/" + HEX + "?sig=signature",
     "-----BEGIN PUBLIC KEY-----",
     "-----BEGIN " + "PUBLIC KEY-----\n" + "\n".join(KEY_LINES) + "\n-----END " + "PUBLIC KEY-----",
     BEGIN,
@@ -169,6 +173,7 @@ PROSE = [
     f"{BEGIN}\n<your key here>\n{END}",
     f"{BEGIN}\n{'X' * 64}\n{END}",
     f"{'X' * 64}\n{END}",
+    f"internationalization\n{END}",
 ]  # fmt: skip
 
 # What may stand right before and right after a credential.
@@ -194,8 +199,8 @@ def spans(text: str) -> list[str]:
     return [text[secret.start : secret.end] for secret in find(text)]
 
 
-@pytest.mark.parametrize(("kind", "prefix", "value"), TOKENS)
-@pytest.mark.parametrize(("before", "after"), AROUND)
+@pytest.mark.parametrize(("kind", "prefix", "value"), TOKENS, ids=range(len(TOKENS)))
+@pytest.mark.parametrize(("before", "after"), AROUND, ids=range(len(AROUND)))
 def test_a_token_is_found_whole_wherever_it_stands(
     before: str, after: str, kind: str, prefix: str, value: str
 ) -> None:
@@ -204,7 +209,9 @@ def test_a_token_is_found_whole_wherever_it_stands(
     assert mask(before + value + after) == f"{before}{prefix}…[masked {len(value)}]{after}"
 
 
-@pytest.mark.parametrize(("before", "password", "after"), URL_PASSWORDS)
+@pytest.mark.parametrize(
+    ("before", "password", "after"), URL_PASSWORDS, ids=range(len(URL_PASSWORDS))
+)
 @pytest.mark.parametrize(("lead", "tail"), [("", ""), ("see ", " there"), ('"', '"'), ("'", "',")])
 def test_a_password_in_a_url_is_found_and_the_rest_of_the_url_stays(
     lead: str, tail: str, before: str, password: str, after: str
@@ -215,7 +222,14 @@ def test_a_password_in_a_url_is_found_and_the_rest_of_the_url_stays(
     assert mask(text) == f"{lead}{before}…[masked {len(password)}]{after}{tail}"
 
 
-@pytest.mark.parametrize("text", PROSE)
+def test_passwords_in_a_list_of_urls_are_all_found() -> None:
+    urls = (
+        "redis://:" + "fake1@one:1,redis://:" + "fake2@two:2,http://three:3,http://:" + "fake3@four"
+    )
+    assert spans(urls) == ["fake1", "fake2", "fake3"]
+
+
+@pytest.mark.parametrize("text", PROSE, ids=range(len(PROSE)))
 def test_prose_about_credentials_passes(text: str) -> None:
     assert find(text) == []
     assert find(f"Note: {text}, as we agreed.") == []
@@ -263,6 +277,10 @@ def test_every_label_of_a_private_key_is_known(label: str) -> None:
             KEY.replace("\n", "\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00FF\n\n", 1),
             MASKED_KEY.replace("\n", "\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00FF\n\n", 1),
         ),
+        (
+            KEY.replace("\n", "\nProc-Type: 4,ENCRYPTED\n\n", 1).removesuffix(END),
+            MASKED_KEY.replace("\n", "\nProc-Type: 4,ENCRYPTED\n\n", 1).removesuffix(END),
+        ),
         (KEY.removesuffix("\n" + END), MASKED_KEY.removesuffix("\n" + END)),
         (KEY.replace(END, "and then some prose"), MASKED_KEY.replace(END, "and then some prose")),
         (KEY.removeprefix(BEGIN + "\n"), MASKED_KEY.removeprefix(BEGIN + "\n")),
@@ -270,7 +288,7 @@ def test_every_label_of_a_private_key_is_known(label: str) -> None:
     ],
     ids=[
         "CRLF", "indented", "quoted", "numbered", "grep", "escaped", "escaped twice",
-        "escaped CRLF", "concatenated", "array", "headers", "cut at the end", "no END",
+        "escaped CRLF", "concatenated", "array", "headers", "headers, cut", "cut at the end", "no END",
         "cut at the start", "two",
     ],
 )  # fmt: skip
@@ -280,6 +298,31 @@ def test_a_private_key_is_masked_however_it_is_written(text: str, masked: str) -
         masked = masked.replace(f"…[masked {len(KEY_LINES[-1])}]", KEY_LINES[-1])
     assert mask(text) == masked
     assert mask(masked) == masked
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize(
+    "text",
+    [KEY_LINES[0] + "\n" + END, BEGIN + "\n" + KEY_LINES[0], KEY],
+    ids=["cut at the start", "cut at the end", "whole"],
+)
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda text: [text, None],
+        lambda text: [text, True, END],
+        lambda text: [[text, False], END],
+        lambda text: [text, 7, 12345678901234567890, 10**45, 1e22, text],
+        lambda text: {"a": text, "b": "x", "c": END},
+        lambda text: {"a": text, "nameThatIsLongEnoughToPassForBase64": END},
+        lambda text: [BEGIN, {"nameThatIsLongEnoughToPassForBase64": text}],
+    ],
+)
+def test_what_stands_beside_a_private_key_in_json_stays(
+    around: Callable[[str], object], text: str, indent: int | None
+) -> None:
+    masked = json.loads(mask(json.dumps(around(text), indent=indent)))
+    assert masked == around(mask(text))
 
 
 def test_a_private_key_on_one_line_is_masked_as_one() -> None:
@@ -302,6 +345,12 @@ def test_what_merely_follows_a_key_is_left_alone() -> None:
             f"https://x:{GITHUB}@github.com",
             [("GitHub token", GITHUB)],
             "https://x:ghp_…[masked 40]@github.com",
+        ),
+        # The same beginning: the rule that says more, over the longer span.
+        (
+            f"https://{GITHUB}:{GITHUB}!@github.com",
+            [("GitHub token", GITHUB), ("GitHub token", GITHUB + "!")],
+            "https://ghp_…[masked 40]:ghp_…[masked 41]@github.com",
         ),
         # One within the other.
         (
@@ -327,6 +376,7 @@ def test_what_merely_follows_a_key_is_left_alone() -> None:
             "AKIA…[masked 20]-ghp_…[masked 40]",
         ),
     ],
+    ids=["same span", "same beginning", "within", "within a token", "beyond", "touching"],
 )
 def test_overlapping_findings_become_one_that_covers_both(
     text: str, findings: list[tuple[str, str]], masked: str
@@ -335,7 +385,11 @@ def test_overlapping_findings_become_one_that_covers_both(
     assert mask(text) == masked
 
 
-@pytest.mark.parametrize("token", ["sk-" + MIXED * 3, JWT, "glpat-" + MIXED * 3, GITHUB])
+@pytest.mark.parametrize(
+    "token",
+    ["sk-" + MIXED * 3, JWT, "glpat-" + MIXED * 3, GITHUB],
+    ids=["sk", "JWT", "GitLab", "GitHub"],
+)
 def test_a_token_right_before_a_key_leaves_the_key_whole(token: str) -> None:
     assert spans(token + KEY) == [token, *spans(KEY)]
     assert mask(token + KEY) == mask(token) + MASKED_KEY
@@ -364,7 +418,7 @@ JSON_VALUES = st.recursive(
     ),
     max_leaves=8,
 )
-GENERATED = settings(max_examples=30000, deadline=None, derandomize=False, database=None)
+GENERATED = settings(max_examples=400, deadline=None, derandomize=True, database=None)
 
 
 @GENERATED
@@ -415,7 +469,7 @@ def test_masked_json_is_json_of_the_same_shape(
     assert shape(json.loads(mask(text), strict=False)) == shape(value)
 
 
-@pytest.mark.parametrize("value", CREDENTIALS)
+@pytest.mark.parametrize("value", CREDENTIALS, ids=range(len(CREDENTIALS)))
 @pytest.mark.parametrize("slashes", [False, True])
 def test_a_credential_in_a_json_string_is_masked_and_its_neighbours_stay(
     value: str, slashes: bool
@@ -428,7 +482,7 @@ def test_a_credential_in_a_json_string_is_masked_and_its_neighbours_stay(
     assert masked == {**record, "value": masked["value"]}
     assert masked["value"].startswith("x\n")
     assert "…[masked " in masked["value"]
-    assert masked["value"].count("\n") == record["value"].count("\n")  # type: ignore[attr-defined]
+    assert masked["value"].count("\n") == record["value"].count("\n")
 
 
 def repeated(unit: str) -> Callable[[int], str]:
@@ -439,7 +493,8 @@ LONG_LINES: dict[str, Callable[[int], str]] = {
     **{
         unit: repeated(unit)
         for unit in (
-            "sk-", "sk- ", "1msk-", "sk-ant-", "sk-" + "a" * 20 + " ", "task-", "ghp_", "ghs_eyJ.",
+            "sk-", "sk- ", "1msk-", "sk-ant-", "sk-" + "a" * 20 + " ",
+            "sk-" + MIXED * 2 + "-", "task-", "ghp_", "ghs_eyJ.",
             "github_pat_", "glpat-", "xoxb-", "xoxb-12345678-", "AKIA", "AIza", "sk_live_", "npm_",
             "pypi-", "eyJ", "1meyJ", "eyJ" + "a" * 20 + ".", "a.b.c.", "a:", "://", "a://",
             "a://b:", "a://b:c@", "a://b:" + "cccc@d ", "@", "\\", "\\u0026", "-----", "-----BEGIN",
@@ -455,24 +510,27 @@ LONG_LINES: dict[str, Callable[[int], str]] = {
     "BEGIN, then backslashes": lambda size: BEGIN + "\\" * size + "/",
     "BEGIN, then base64": lambda size: BEGIN + "\n" + "A1b2" * (size // 4),
     "BEGIN, then words": lambda size: BEGIN + "\n" + ("A1b2" * 5 + " ") * (size // 21),
-    "lines, then END": lambda size: ("A1b2" * 16 + "\n") * (size // 65) + END,
+    "lines, then END": lambda size: ("A1b2" * 10 + "\n") * (size // 10) + END,
     "BEGIN, then lines": lambda size: BEGIN + "\n" + ("A1b2" * 16 + "\n") * (size // 65),
     "BEGIN, then lines without END": lambda size: BEGIN + ("\nA1b2C3 " + "." * 30) * (size // 38),
 }  # fmt: skip
 
 
-def fastest(text: str) -> float:
-    """Seconds that the fastest of three masks took; half a millisecond at least."""
-    times = [0.0] * 3
-    for run in range(3):
-        begin = time.perf_counter()
-        mask(text)
-        times[run] = time.perf_counter() - begin
-    return max(min(times), 0.0005)
+def seconds(text: str) -> float:
+    """Processor time: on a busy machine only the longer of two runs would be interrupted."""
+    begin = time.process_time()
+    mask(text)
+    return time.process_time() - begin
 
 
-@pytest.mark.parametrize("name", LONG_LINES)
+@pytest.mark.parametrize("name", LONG_LINES, ids=range(len(LONG_LINES)))
 def test_eight_times_the_text_takes_far_less_than_64_times_as_long(name: str) -> None:
-    build = LONG_LINES[name]
-    small, large = fastest(build(60_000)), fastest(build(480_000))
-    assert large < 24 * small, f"{small:.4f} s, then {large:.4f} s"
+    small, large = (LONG_LINES[name](size) for size in (60_000, 480_000))
+    small_time = large_time = float("inf")
+    # The fastest of three runs, or of up to twelve where that was not enough.
+    for run in range(12):
+        small_time = min(small_time, seconds(small))
+        large_time = min(large_time, seconds(large))
+        if run >= 2 and large_time < 24 * max(small_time, 0.0005):
+            return
+    pytest.fail(f"{name}: {small_time:.4f} s for {len(small)}, {large_time:.4f} for {len(large)}")

@@ -58,6 +58,23 @@ def _bound(host: str, port: int) -> socket.socket:
     return sock
 
 
+def _sweep_daily(services: Any, stopping: threading.Event) -> None:
+    """Sweeps the trash at the start and then once a day, for as long as the server runs."""
+    from webapp.memory import trash
+
+    log = logging.getLogger(__name__)
+    while True:
+        try:
+            with services.store.session():
+                swept = trash.sweep(services.store, services.settings.trash_days)
+            if swept:
+                log.warning("destroyed %d entries that were too long in the trash", swept)
+        except MemoryAppError as error:
+            log.warning("the trash was not swept: %s", error.message)
+        if stopping.wait(86_400):
+            return
+
+
 def serve_app(settings: Settings, open_browser: bool) -> None:
     """Serves until SIGINT or SIGTERM; running requests and jobs are finished first."""
     from dataclasses import replace
@@ -65,7 +82,6 @@ def serve_app(settings: Settings, open_browser: bool) -> None:
     from waitress.server import create_server
 
     from webapp import create_app
-    from webapp.memory import trash
     from webapp.web import current
 
     host = _loopback(settings.host)
@@ -77,15 +93,9 @@ def serve_app(settings: Settings, open_browser: bool) -> None:
     )
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     services: Any = app.extensions[current.KEY]
-    try:
-        with services.store.session():
-            swept = trash.sweep(services.store, settings.trash_days)
-        if swept:
-            click.echo(
-                f"Destroyed {swept} entries that were over {settings.trash_days} days in the trash."
-            )
-    except MemoryAppError as error:
-        click.echo(f"opencode-memory: {error.message}", err=True)
+    stopping = threading.Event()
+    sweeper = threading.Thread(target=_sweep_daily, args=(services, stopping), daemon=True)
+    sweeper.start()
     server = create_server(
         app, sockets=[sock], threads=THREADS, ident=None, channel_timeout=60,
         max_request_body_size=4 * 1024 * 1024, clear_untrusted_proxy_headers=True,
@@ -114,7 +124,9 @@ def serve_app(settings: Settings, open_browser: bool) -> None:
     except KeyboardInterrupt:
         pass
     finally:
+        stopping.set()
         services.jobs.finish()
+        sweeper.join(10)
         server.close()
 
 

@@ -20,6 +20,8 @@ MAX_TAGS = 12
 MAX_TAG = 64
 MAX_KIND = 40
 MAX_PER_CALL = 50
+MAX_TIME = 253_402_300_799_999
+"""The last millisecond of the year 9999, beyond which no date can be shown."""
 KINDS = ("decision", "fact", "preference", "gotcha", "lesson", "compaction")
 EXPIRED = "expired"
 
@@ -67,7 +69,7 @@ def tags_of(text: str | None) -> tuple[str, ...]:
     """The tags in a stored JSON array; a text that is no array is shown as one tag."""
     try:
         found = json.loads(text or "[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         return (str(text),)
     if not isinstance(found, list):
         return (str(text),)
@@ -102,47 +104,45 @@ def draft(
     kind = " ".join(kind.split())
     body = body.replace("\r\n", "\n").strip("\n")
     clean = tuple(dict.fromkeys(t for t in (" ".join(tag.split()) for tag in tags) if t))
-    _length("title", title, MAX_TITLE)
-    _length("kind", kind, MAX_KIND)
-    _length("body", body, MAX_BODY)
+    check_text("title", title, MAX_TITLE)
+    check_text("kind", kind, MAX_KIND)
+    check_text("body", body, MAX_BODY)
     if len(clean) > MAX_TAGS:
         raise InvalidInput(f"An entry has at most {MAX_TAGS} tags; this one has {len(clean)}.",
                            "tags")  # fmt: skip
     for tag in clean:
-        _length("tags", tag, MAX_TAG)
-    for field, text in (
-        ("title", title),
-        ("kind", kind),
-        ("body", body),
-        ("tags", "\n".join(clean)),
-    ):
-        if _CONTROL.search(text.replace("\n", " ").replace("\t", " ").replace("\r", " ")):
-            raise InvalidInput(f"The {field} holds a control character that cannot be kept.", field)
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise InvalidInput(f"The {field} is not valid Unicode text.", field) from error
-        found = secrets.find(text)
-        if found:
-            raise SecretRefused(
-                f"The {field} looks like it holds a secret ({found[0].kind}). Nothing was saved; "
-                "take it out and say where the secret is kept instead.",
-                field,
-                kind=found[0].kind,
-            )
+        check_text("tags", tag, MAX_TAG)
     if expires_at is not None and expires_at <= (now_ms() if now is None else now):
         raise InvalidInput(
             "expires_at lies in the past; an entry cannot expire then.", "expires_at"
         )
+    if expires_at is not None and expires_at > MAX_TIME:
+        raise InvalidInput("expires_at lies after the year 9999; leave it out.", "expires_at")
     return Draft(parse_scope(scope), kind, title, body, clean, expires_at)
 
 
-def _length(field: str, text: str, most: int) -> None:
+def check_text(field: str, text: str, most: int) -> None:
+    """Checks one text of an entry. Raises InvalidInput or SecretRefused that names `field`; a
+    secret is never repeated."""
     if not text.strip():
         raise InvalidInput(f"The {field} is empty; write something there.", field)
     if len(text) > most:
         raise InvalidInput(
             f"The {field} has {len(text):,} characters; at most {most:,} fit.", field
+        )
+    if _CONTROL.search(text.replace("\n", " ").replace("\t", " ").replace("\r", " ")):
+        raise InvalidInput(f"The {field} holds a control character that cannot be kept.", field)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"The {field} is not valid Unicode text.", field) from error
+    found = secrets.find(text)
+    if found:
+        raise SecretRefused(
+            f"The {field} looks like it holds a secret ({found[0].kind}). Nothing was saved; "
+            "take it out and say where the secret is kept instead.",
+            field,
+            kind=found[0].kind,
         )
 
 
@@ -173,7 +173,7 @@ def edit(
     live entry already has that scope and title.
     """
     at = now_ms() if now is None else now
-    with store.writing():
+    with store.writing(create=False):
         row = _row(store, entry_id)
         if seen_updated_at is not None and row.updated_at != seen_updated_at:
             raise Conflict(
@@ -211,7 +211,7 @@ def forget(store: Store, ids: Sequence[str], actor: str, now: int | None = None)
     if len(ids) > MAX_PER_CALL:
         raise InvalidInput(f"At most {MAX_PER_CALL} entries can be forgotten at a time.", "id")
     at = now_ms() if now is None else now
-    with store.writing():
+    with store.writing(create=False):
         rows = [_row(store, entry_id) for entry_id in dict.fromkeys(ids)]
         for row in rows:
             to_trash(store, row, actor, at)
@@ -225,10 +225,13 @@ def forget(store: Store, ids: Sequence[str], actor: str, now: int | None = None)
 
 def to_trash(store: Store, row: Any, by: str, at: int, entry_id: str | None = None) -> None:
     """Moves a live row to the trash inside the caller's transaction. With `entry_id` the row stays
-    and a copy of it is put there under that id."""
+    and a copy of it is put there under that id. An earlier text that is in the trash under the same
+    id gets another one, as only the sweep and a purge destroy anything."""
+    aside = TrashRow.update(id=str(uuid.uuid4())).where(TrashRow.id == (entry_id or row.id))
+    store.run(aside)
     values = {name: getattr(row, name) for name in EntryRow._meta.fields}
     values["id"] = entry_id or row.id
-    store.run(TrashRow.insert(**values, trashed_at=at, trashed_by=by).on_conflict_replace())
+    store.run(TrashRow.insert(**values, trashed_at=at, trashed_by=by))
     if entry_id is None:
         store.run(EntryRow.delete().where(EntryRow.id == row.id))
 
@@ -255,7 +258,7 @@ def _row(store: Store, entry_id: str) -> Any:
 
 def live_twin(store: Store, scope: str, title: str, at: int, other_than: str | None = None) -> Any:
     """The live row that holds a title in a scope, the newest if the plugin made several."""
-    query = EntryRow.select().where(
+    query = EntryRow.select(*columns_of(store)).where(
         EntryRow.scope == scope,
         EntryRow.title == title,
         (EntryRow.expires_at.is_null()) | (EntryRow.expires_at > at),

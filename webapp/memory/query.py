@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from webapp.errors import InvalidInput
@@ -43,6 +43,11 @@ class SearchQuery:
     def is_filtered(self) -> bool:
         """Whether anything narrows the list besides its order and page."""
         return self != SearchQuery(sort=self.sort, limit=self.limit, offset=self.offset)
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether a filter narrows the list, apart from the words."""
+        return replace(self, text="").is_filtered
 
     def with_page(self, offset: int) -> SearchQuery:
         """The same search, from another place on."""
@@ -83,7 +88,8 @@ def parse_day(text: str, field: str) -> int | None:
     if not text.strip():
         return None
     try:
-        return int(datetime.fromisoformat(text.strip()).replace(tzinfo=UTC).timestamp() * 1000)
+        day = date.fromisoformat(text.strip())
+        return int(datetime.combine(day, time(), UTC).timestamp() * 1000)
     except ValueError as error:
         raise InvalidInput(f"“{text[:40]}” is not a date such as 2026-11-30.", field) from error
 

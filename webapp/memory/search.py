@@ -21,7 +21,7 @@ EXCERPT = 260
 
 # Scripts written without spaces: `unicode61` makes one token of a whole run of them.
 _UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uffdc"
     "\U00020000-\U0003ffff]"
 )
 
@@ -64,7 +64,7 @@ def search(store: Store, query: SearchQuery, now: int | None = None) -> SearchRe
     at = now_ms() if now is None else now
     narrow = _filters(store, parsed.query, at)
     if not parsed.terms:
-        return _list(store, parsed, narrow)
+        return _list(store, parsed, narrow, at)
     if not store.indexed:
         return _scan(store, parsed, narrow)
     if parsed.query.sort != "best":
@@ -83,7 +83,9 @@ def ids_of_all_matches(
     if not parsed.terms:
         raise InvalidInput("Say which words the entries to forget contain.", "query")
     at = now_ms() if now is None else now
-    where = _filters(store, parsed.query, at) & _all_words(store, parsed.terms)
+    # A `scope:` among the words narrows, but never reaches out of the caller's scope.
+    where = _filters(store, parsed.query, at) & in_scope(query.scope)
+    where &= _all_words(store, parsed.terms)
     total = int(store.value(f"SELECT count(*) FROM entries e WHERE {where.sql}", where.params))
     rows = store.rows(
         f"SELECT e.id FROM entries e WHERE {where.sql} ORDER BY e.updated_at DESC LIMIT ?",
@@ -95,6 +97,13 @@ def ids_of_all_matches(
 def live(at: int) -> _Where:
     """The predicate that search, list and stats share: not expired."""
     return _Where("(e.expires_at IS NULL OR e.expires_at > ?)", (at,))
+
+
+def count_live(store: Store, at: int) -> int:
+    """How many entries are not expired. Both counts are of an index; a scan of the table takes a
+    hundred times as long."""
+    sql = "SELECT (SELECT count(*) FROM entries) - (SELECT count(*) FROM entries WHERE expires_at <= ?)"
+    return int(store.value(sql, (at,)))
 
 
 def in_scope(scope: str | None) -> _Where:
@@ -160,31 +169,55 @@ def _entry(row: Sequence[Any]) -> Entry:
     )
 
 
-def _list(store: Store, parsed: Parsed, where: _Where) -> SearchResult:
-    return _plain(store, parsed, where, ())
-
-
-def _plain(store: Store, parsed: Parsed, where: _Where, terms: tuple[str, ...]) -> SearchResult:
+def _list(store: Store, parsed: Parsed, where: _Where, at: int) -> SearchResult:
     query = parsed.query
-    total = int(store.value(f"SELECT count(*) FROM entries e WHERE {where.sql}", where.params))
+    if query.is_narrowed:
+        sql = f"SELECT count(*) FROM entries e WHERE {where.sql}"
+        total = int(store.value(sql, where.params))
+    else:
+        total = count_live(store, at)
     rows = store.rows(
         f"SELECT {_selected(store)} FROM entries e WHERE {where.sql}"
         f" ORDER BY {_order(query.sort)} LIMIT ? OFFSET ?",
         (*where.params, query.limit, query.offset),
     )
-    hits = tuple(_marked(_entry(row), ALL_PARTS if terms else ALL_WORDS, terms) for row in rows)
-    return SearchResult(hits, total, None, query.offset + len(hits) < total, parsed.terms)
+    hits = tuple(_marked(_entry(row), ALL_WORDS, ()) for row in rows)
+    return SearchResult(hits, total, None, query.offset + len(hits) < total, ())
+
+
+def _plain(store: Store, parsed: Parsed, where: _Where) -> SearchResult:
+    """What matches, in the order asked for."""
+    query, terms = parsed.query, parsed.terms
+    ids = _ids(store, where, _order(query.sort))
+    page = _entries(store, ids[query.offset : query.offset + query.limit])
+    hits = tuple(_marked(entry, ALL_PARTS, terms) for entry in page)
+    return SearchResult(hits, len(ids), None, query.offset + len(hits) < len(ids), terms)
+
+
+def _ids(store: Store, where: _Where, order: str, *params: Any) -> list[str]:
+    """The ids of all that matches, in order. Finding them costs far more than carrying them, so
+    that one pass gives the page and the total."""
+    sql = f"SELECT e.id FROM entries e WHERE {where.sql} ORDER BY {order}"
+    return [row[0] for row in store.rows(sql, (*where.params, *params))]
+
+
+def _entries(store: Store, ids: Sequence[str]) -> list[Entry]:
+    """The entries of some ids in that order, without those that are gone by now."""
+    holes = ", ".join("?" * len(ids))
+    rows = store.rows(f"SELECT {_selected(store)} FROM entries e WHERE e.id IN ({holes})", ids)
+    found = {row[0]: _entry(row) for row in rows}
+    return [found[id_] for id_ in ids if id_ in found]
 
 
 def _scan(store: Store, parsed: Parsed, narrow: _Where) -> SearchResult:
     where = narrow
     for term in parsed.terms:
         where &= _contains(term)
-    return _plain(store, parsed, where, parsed.terms)
+    return _plain(store, parsed, where)
 
 
 def _ordered(store: Store, parsed: Parsed, narrow: _Where) -> SearchResult:
-    return _plain(store, parsed, narrow & _all_parts(parsed.terms), parsed.terms)
+    return _plain(store, parsed, narrow & _all_parts(parsed.terms))
 
 
 def _ranked(store: Store, parsed: Parsed, narrow: _Where) -> SearchResult:
@@ -192,53 +225,46 @@ def _ranked(store: Store, parsed: Parsed, narrow: _Where) -> SearchResult:
     want, skip = query.limit + 1, query.offset
     words = [term for term in terms if _is_word(term)]
     exact = narrow & _all_words(store, terms)
-    total = _count(store, exact, narrow, words if len(words) == len(terms) else None)
     hits: list[Hit] = []
-    if skip < total:
-        hits += _words_page(store, terms, words, narrow, want, skip)
+    if not words:
+        hits, total = _text_page(store, terms, exact, want, skip)
+    else:
+        if len(words) < len(terms):
+            sql = f"SELECT count(*) FROM entries e WHERE {exact.sql}"
+            total = int(store.value(sql, exact.params))
+        else:
+            total = _count(store, words, narrow)
+        if skip < total:
+            hits += _words_page(store, terms, words, narrow, want, skip)
     skip = max(0, skip - total)
     partial: int | None = None
-    if len(hits) < want:
-        everything = narrow & _all_parts(terms)
-        parts = everything & _Where(f"NOT ({exact.sql})", exact.params)
-        more = int(store.value(f"SELECT count(*) FROM entries e WHERE {parts.sql}", parts.params))
-        rows = store.rows(
-            f"SELECT {_selected(store)} FROM entries e WHERE {parts.sql}"
-            " ORDER BY (e.title LIKE ? ESCAPE '\\') DESC, e.updated_at DESC, e.id LIMIT ? OFFSET ?",
-            (*parts.params, f"%{_like(terms[0])}%", want - len(hits), skip),
-        )
-        hits += [_marked(_entry(row), ALL_PARTS, terms) for row in rows]
-        total += more
-        skip = max(0, skip - more)
+    if len(hits) < want and not words and len(terms) == 1:
         partial = 0
-        if len(terms) > 1 and len(hits) < want:
-            some = narrow & _some_words(terms)
-            rest = some & _Where(f"NOT ({everything.sql})", everything.params)
-            rest &= _Where(f"NOT ({exact.sql})", exact.params)
-            partial = int(
-                store.value(f"SELECT count(*) FROM entries e WHERE {rest.sql}", rest.params)
-            )
-            score, score_params = _score(terms)
-            rows = store.rows(
-                f"SELECT {_selected(store)} FROM entries e WHERE {rest.sql}"
-                f" ORDER BY {score} DESC, e.updated_at DESC, e.id LIMIT ? OFFSET ?",
-                (*rest.params, *score_params, want - len(hits), skip),
-            )
-            hits += [_marked(_entry(row), SOME_WORDS, terms) for row in rows]
+    elif len(hits) < want:
+        parts, more, partial = _parts_page(store, terms, narrow, exact, want - len(hits), skip)
+        hits += parts
+        total += more
     return SearchResult(tuple(hits[: query.limit]), total, partial, len(hits) > query.limit, terms)
 
 
-def _count(store: Store, exact: _Where, narrow: _Where, words: list[str] | None) -> int:
-    """Counts the exact matches; from the index's side when every term is a word, since SQLite
-    would else look each entry up twice."""
-    if words is None:
-        sql = f"SELECT count(*) FROM entries e WHERE {exact.sql}"
-        return int(store.value(sql, exact.params))
+def _count(store: Store, words: list[str], narrow: _Where) -> int:
+    """Counts the entries with all words from the index's side, since SQLite would else look each
+    entry up twice."""
     sql = (
         "SELECT count(*) FROM webapp_words w CROSS JOIN entries e ON e.rowid = w.rowid"
         f" WHERE webapp_words MATCH ? AND {narrow.sql}"
     )
     return int(store.value(sql, (_all_of(words), *narrow.params)))
+
+
+def _text_page(
+    store: Store, terms: tuple[str, ...], exact: _Where, want: int, skip: int
+) -> tuple[list[Hit], int]:
+    """A page of the entries with all terms, none of which is a word, and how many there are."""
+    order = "e.title LIKE ? ESCAPE '\\' DESC, e.updated_at DESC, e.id"
+    ids = _ids(store, exact, order, f"%{_like(terms[0])}%")
+    page = _entries(store, ids[skip : skip + want])
+    return [_marked(entry, ALL_WORDS, terms) for entry in page], len(ids)
 
 
 def _words_page(
@@ -248,13 +274,6 @@ def _words_page(
     for term in terms:
         if term not in words:
             where &= _substring(term)
-    if not words:
-        rows = store.rows(
-            f"SELECT {_selected(store)} FROM entries e WHERE {where.sql}"
-            " ORDER BY (e.title LIKE ? ESCAPE '\\') DESC, e.updated_at DESC, e.id LIMIT ? OFFSET ?",
-            (*where.params, f"%{_like(terms[0])}%", want, skip),
-        )
-        return [_marked(_entry(row), ALL_WORDS, terms) for row in rows]
     rows = store.rows(
         f"SELECT {_selected(store)},"
         f" highlight(webapp_words, 0, '{MARK_ON}', '{MARK_OFF}'),"
@@ -263,7 +282,49 @@ def _words_page(
         f" WHERE webapp_words MATCH ? AND {where.sql} ORDER BY w.rank LIMIT ? OFFSET ?",
         (_all_of(words), *where.params, want, skip),
     )
-    return [Hit(_entry(row), ALL_WORDS, row[10], row[11]) for row in rows]
+    return [Hit(_entry(row), ALL_WORDS, row[10], _shortened(row[11])) for row in rows]
+
+
+def _parts(terms: Sequence[str], narrow: _Where, exact: _Where) -> _Where:
+    """The entries that hold a part of some term and not every word, each with `n`, of how many
+    terms. An entry that holds nothing but single characters of a longer text is not among them."""
+    found: list[str] = []
+    params: list[Any] = []
+    for term in terms:
+        rows = _rowids(term)
+        long = int(len(term) > 1 or all(len(other) == 1 for other in terms))
+        found.append(f"SELECT rowid AS r, {long} AS long FROM ({rows.sql})")
+        params += rows.params
+    every = (
+        f"SELECT r, count(*) AS n FROM ({' UNION ALL '.join(found)}) GROUP BY r HAVING max(long)"
+    )
+    if len(terms) == 1:
+        every = f"SELECT r, 1 AS n FROM ({found[0]})"
+    return _Where(
+        f"FROM ({every}) m CROSS JOIN entries e ON e.rowid = m.r"
+        f" WHERE {narrow.sql} AND NOT ({exact.sql})",
+        (*params, *narrow.params, *exact.params),
+    )
+
+
+def _parts_page(
+    store: Store, terms: tuple[str, ...], narrow: _Where, exact: _Where, want: int, skip: int
+) -> tuple[list[Hit], int, int]:
+    """A page of the entries that hold a part of every term and then of those that hold some; how
+    many hold every one, and how many some."""
+    parts = _parts(terms, narrow, exact)
+    rows = store.rows(
+        f"SELECT e.id, n {parts.sql} ORDER BY"
+        " n DESC, n = ? AND e.title LIKE ? ESCAPE '\\' DESC, e.updated_at DESC, e.id",
+        (*parts.params, len(terms), f"%{_like(terms[0])}%"),
+    )
+    every = sum(row[1] == len(terms) for row in rows)
+    page = dict(rows[skip : skip + want])
+    hits = [
+        _marked(entry, ALL_PARTS if page[entry.id] == len(terms) else SOME_WORDS, terms)
+        for entry in _entries(store, list(page))
+    ]
+    return hits, every, len(rows) - every
 
 
 def _is_word(term: str) -> bool:
@@ -323,41 +384,29 @@ def _all_words(store: Store, terms: Sequence[str]) -> _Where:
     return where
 
 
-def _part(term: str) -> _Where:
-    """A term as the start of a word, or from three characters on anywhere in the text."""
+def _rowids(term: str) -> _Where:
+    """The rowids of the entries with a term as the start of a word, or from three characters on
+    anywhere in the text."""
+    inside = _Where("SELECT rowid FROM webapp_grams WHERE webapp_grams MATCH ?", (_quote(term),))
     if not _is_word(term):
-        return _substring(term)
+        if len(term) > 2:
+            return inside
+        short = _contains(term)
+        return _Where(f"SELECT e.rowid FROM entries e WHERE {short.sql}", short.params)
     prefix = _Where(
-        "e.rowid IN (SELECT rowid FROM webapp_words WHERE webapp_words MATCH ?)",
-        (_quote(term) + " *",),
+        "SELECT rowid FROM webapp_words WHERE webapp_words MATCH ?", (_quote(term) + " *",)
     )
     if len(term) < 3:
         return prefix
-    inside = _substring(term)
-    return _Where(f"({prefix.sql} OR {inside.sql})", prefix.params + inside.params)
+    return _Where(f"{prefix.sql} UNION {inside.sql}", prefix.params + inside.params)
 
 
 def _all_parts(terms: Sequence[str]) -> _Where:
     where = _Where("1", ())
     for term in terms:
-        where &= _part(term)
+        rows = _rowids(term)
+        where &= _Where(f"e.rowid IN ({rows.sql})", rows.params)
     return where
-
-
-def _some_words(terms: Sequence[str]) -> _Where:
-    parts = [_part(term) for term in terms if len(term) > 1] or [_part(terms[0])]
-    return _Where(
-        "(" + " OR ".join(part.sql for part in parts) + ")",
-        tuple(param for part in parts for param in part.params),
-    )
-
-
-def _score(terms: Sequence[str]) -> tuple[str, tuple[Any, ...]]:
-    parts = [_part(term) for term in terms]
-    return (
-        "(" + " + ".join(f"({part.sql})" for part in parts) + ")",
-        tuple(param for part in parts for param in part.params),
-    )
 
 
 def mark(text: str, terms: Sequence[str]) -> str:
@@ -377,6 +426,16 @@ def excerpt(text: str, terms: Sequence[str], length: int = EXCERPT) -> str:
         start = text.find(" ", start, start + 30) + 1 or start
     end = start + length
     return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
+
+
+def _shortened(snippet: str) -> str:
+    """A snippet counts tokens, and a token may be a page long: a run of Chinese, a base64 text."""
+    if len(snippet) <= 3 * EXCERPT:
+        return snippet
+    start = max(0, snippet.find(MARK_ON) - EXCERPT // 3)
+    cut = snippet[start : start + EXCERPT]
+    end = MARK_OFF if cut.count(MARK_ON) > cut.count(MARK_OFF) else ""
+    return ("…" if start else "") + cut + end + "…"
 
 
 def _marked(entry: Entry, tier: int, terms: tuple[str, ...]) -> Hit:

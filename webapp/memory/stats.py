@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,6 +12,9 @@ from webapp.memory.search import in_scope, live
 from webapp.scope import GLOBAL
 from webapp.store import Store, now_ms
 
+DAY_MS = 86_400_000
+SLOW_S = 0.05
+HELD = 10
 _T = TypeVar("_T")
 
 
@@ -54,53 +59,63 @@ def stats(store: Store, scope: str | None = None, now: int | None = None) -> Sta
     """Counts what is live in a scope (with `global`), or everywhere."""
     at = now_ms() if now is None else now
     where = live(at) & in_scope(scope)
+    source = "e.source" if "source" in store.columns else "NULL"
+    # All that is asked for stands in one index, so that one pass over it answers everything.
+    rows = store.rows(
+        f"SELECT e.scope, e.kind, {source}, count(*), min(e.created_at) FROM entries e"
+        f" WHERE {where.sql} GROUP BY 1, 2, 3",
+        where.params,
+    )
 
-    def group(column: str) -> tuple[tuple[str, int], ...]:
-        if column not in store.columns:
-            return ()
-        sql = (
-            f"SELECT coalesce(e.{column}, ''), count(*) FROM entries e WHERE {where.sql}"
-            " GROUP BY 1 ORDER BY 2 DESC, 1"
-        )
-        return tuple((row[0], row[1]) for row in store.rows(sql, where.params))
+    def group(column: int) -> tuple[tuple[str, int], ...]:
+        found: Counter[str] = Counter()
+        for row in rows:
+            found[row[column] or ""] += row[3]
+        return tuple(sorted(found.items(), key=lambda item: (-item[1], str(item[0]))))
 
-    by_scope = group("scope")
+    by_scope = group(0)
     return Stats(
-        total=sum(number for _, number in by_scope),
-        by_kind=group("kind"),
+        total=sum(row[3] for row in rows),
+        by_kind=group(1),
         by_scope=by_scope,
-        by_source=group("source"),
+        by_source=group(2) if "source" in store.columns else (),
         in_global=dict(by_scope).get(GLOBAL, 0),
         trashed=_trashed(store),
         bytes=store.disk_bytes(),
-        oldest=store.value(
-            f"SELECT min(e.created_at) FROM entries e WHERE {where.sql}", where.params
-        ),
+        oldest=min((row[4] for row in rows), default=None),
     )
 
 
 def _trashed(store: Store) -> int:
-    if not store.value("SELECT 1 FROM sqlite_master WHERE name = 'trash'"):
+    if not store.has_table("trash"):
         return 0
     return int(store.value("SELECT count(*) FROM trash"))
 
 
 class Cache:
     """Keeps one value for as long as the files of a store stay as they are, a minute at most
-    (entries expire by themselves)."""
+    (entries expire by themselves).
+
+    A value that took longer than SLOW_S to make is kept HELD times as long as that even when the
+    files change: an agent may write many times a second, and counting a large store anew for each
+    page would take most of the time."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[Any, Any]] = {}
+        self._kept: dict[str, tuple[Any, Any, float]] = {}
 
     def get(self, store: Store, name: str, make: Callable[[], _T]) -> _T:
         """The kept value, or the one that `make` returns."""
         key = (*store.version(), now_ms() // 60_000)
+        began = time.monotonic()
         held = self._kept.get(name)
-        if held is None or held[0] != key:
-            held = (key, make())
+        if held is None or (held[0] != key and began >= held[2]):
+            value = make()
+            ended = time.monotonic()
+            took = ended - began
+            held = (key, value, ended + HELD * took if took > SLOW_S else ended)
             self._kept[name] = held
-        value: _T = held[1]
-        return value
+        kept: _T = held[1]
+        return kept
 
 
 def facets(store: Store, now: int | None = None) -> Facets:
@@ -111,7 +126,8 @@ def facets(store: Store, now: int | None = None) -> Facets:
     tags = store.rows(
         "SELECT t.value, count(*) FROM entries e,"
         " json_each(CASE WHEN json_valid(e.tags) THEN e.tags ELSE '[]' END) t"
-        f" WHERE {where.sql} AND typeof(t.value) = 'text' GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 60",
+        f" WHERE {where.sql} AND e.tags <> '[]' AND typeof(t.value) = 'text'"
+        " GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 60",
         where.params,
     )
     return Facets(
@@ -125,23 +141,32 @@ def over_time(store: Store, column: str, now: int | None = None, most: int = 6) 
     “others”."""
     if column not in ("kind", "scope"):
         raise ValueError(column)
-    where = live(now_ms() if now is None else now)
+    at = now_ms() if now is None else now
+    where = live(at)
     rows = store.rows(
-        f"SELECT e.created_at / 86400000, e.{column}, count(*) FROM entries e WHERE {where.sql}"
+        f"SELECT e.created_at / {DAY_MS}, e.{column}, count(*) FROM entries e WHERE {where.sql}"
         " GROUP BY 1, 2 ORDER BY 1",
         where.params,
     )
-    return cumulate([(int(day), str(name), int(number)) for day, name, number in rows], most)
+    counts = [(int(day), str(name), int(number)) for day, name, number in rows]
+    return cumulate(counts, at // DAY_MS, most)
 
 
-def cumulate(rows: list[tuple[int, str, int]], most: int = 6) -> Series:
-    """Turns (day number, name, count) into running totals a day, each day present once."""
+def cumulate(rows: list[tuple[int, str, int]], today: int, most: int = 6) -> Series:
+    """Turns (day number, name, count) into running totals a day, each day present once, from the
+    eve of the first to today."""
+    if not rows:
+        return Series((), (), ())
+    rows = [(rows[0][0] - 1, rows[0][1], 0), *rows]
+    if rows[-1][0] < today:
+        rows.append((today, rows[-1][1], 0))
     totals: dict[str, int] = {}
     for _, name, number in rows:
         totals[name] = totals.get(name, 0) + number
     names = sorted(totals, key=lambda name: (-totals[name], name))
     kept = names[:most]
-    shown = (*kept, "others") if len(names) > most else tuple(kept)
+    rest = "others" if "others" not in kept else "all others"
+    shown = (*kept, rest) if len(names) > most else tuple(kept)
     running = dict.fromkeys(shown, 0)
     days: list[int] = []
     values: list[list[int]] = [[] for _ in shown]
@@ -150,7 +175,7 @@ def cumulate(rows: list[tuple[int, str, int]], most: int = 6) -> Series:
             days.append(day * 86_400)
             for column in values:
                 column.append(0)
-        running[name if name in running else "others"] += number
+        running[name if name in kept else rest] += number
         for column, key in zip(values, shown, strict=True):
             column[-1] = running[key]
     return Series(tuple(days), shown, tuple(tuple(column) for column in values))

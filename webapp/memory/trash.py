@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from webapp.errors import Conflict, InvalidInput, NotFound
 from webapp.memory.entries import (
     MAX_TITLE,
     Entry,
+    check_text,
     from_row,
     live_twin,
     to_trash,
@@ -31,21 +33,22 @@ class Trashed:
 
 def listing(store: Store, offset: int = 0, limit: int = PAGE) -> list[Trashed]:
     """The trash, newest first."""
+    if not store.has_table("trash"):
+        return []
     query = TrashRow.select().order_by(TrashRow.trashed_at.desc(), TrashRow.id)
     return [_trashed(row) for row in store.all(query.offset(offset).limit(limit))]
 
 
 def count(store: Store) -> int:
     """How many entries are in the trash."""
-    return int(store.value("SELECT count(*) FROM trash") or 0)
+    if not store.has_table("trash"):
+        return 0
+    return int(store.value("SELECT count(*) FROM trash"))
 
 
 def get(store: Store, entry_id: str) -> Trashed:
     """One trashed entry. Raises NotFound."""
-    row = store.first(TrashRow.select().where(TrashRow.id == entry_id))
-    if row is None:
-        raise NotFound(f"There is no entry {entry_id[:60]} in the trash.")
-    return _trashed(row)
+    return _trashed(_row(store, entry_id))
 
 
 def restore(
@@ -66,10 +69,8 @@ def restore(
     if choice not in (None, "", KEEP_BOTH, REPLACE):
         raise InvalidInput("Choose keep_both or replace.", "choice")
     at = now_ms() if now is None else now
-    with store.writing():
-        row = store.first(TrashRow.select().where(TrashRow.id == entry_id))
-        if row is None:
-            raise NotFound(f"There is no entry {entry_id[:60]} in the trash.")
+    with store.writing(create=False):
+        row = _row(store, entry_id)
         live = store.first(EntryRow.select().where(EntryRow.id == entry_id)) or live_twin(
             store, row.scope, row.title, at
         )
@@ -106,7 +107,7 @@ def purge(store: Store, ids: Sequence[str] | None, actor: str, now: int | None =
     """Destroys trashed entries for good, all of them when `ids` is None; leaves a receipt with
     their titles. Returns how many went."""
     at = now_ms() if now is None else now
-    with store.writing():
+    with store.writing(create=False):
         query = TrashRow.select()
         if ids is not None:
             query = query.where(TrashRow.id.in_(list(ids)))
@@ -139,15 +140,23 @@ def _destroy(store: Store, query: object, action: str, actor: str, at: int) -> i
     return len(rows)
 
 
+def _row(store: Store, entry_id: str) -> Any:
+    row = None
+    if store.has_table("trash"):
+        row = store.first(TrashRow.select().where(TrashRow.id == entry_id))
+    if row is None:
+        raise NotFound(f"There is no entry {entry_id[:60]} in the trash.")
+    return row
+
+
 def _trashed(row: TrashRow) -> Trashed:
     return Trashed(from_row(row), row.trashed_at, row.trashed_by)
 
 
 def _free_title(store: Store, scope: str, wanted: str, old: str, at: int) -> str:
     wanted = " ".join(wanted.split())
-    if len(wanted) > MAX_TITLE:
-        raise InvalidInput(f"The title has more than {MAX_TITLE} characters.", "title")
     if wanted and wanted != old:
+        check_text("title", wanted, MAX_TITLE)
         if live_twin(store, scope, wanted, at) is not None:
             raise Conflict(f"The title “{wanted}” is taken as well. Choose another.")
         return wanted

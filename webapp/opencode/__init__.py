@@ -2,7 +2,7 @@
 
 from webapp.opencode.database import reading
 from webapp.opencode.records import Message, Part, Session
-from webapp.opencode.sessions import Found, find_session, list_sessions, messages
+from webapp.opencode.sessions import Found, find_session, list_sessions, messages, session_in
 
 __all__ = [
     "Found",
@@ -13,4 +13,5 @@ __all__ = [
     "list_sessions",
     "messages",
     "reading",
+    "session_in",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,28 +18,51 @@ FORBIDDEN = frozenset(
 """Tables that hold tokens, and the event log, which can be most of the file. Never read."""
 
 
-def _authorize(action: int, table: str | None, _column: object, _db: object, _by: object) -> int:
-    if action == sqlite3.SQLITE_READ and table in FORBIDDEN:
+_READS = frozenset(
+    {
+        sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION,
+        sqlite3.SQLITE_RECURSIVE, sqlite3.SQLITE_TRANSACTION,
+    }
+)  # fmt: skip
+
+
+def _authorize(action: int, first: str | None, _second: object, _db: object, _by: object) -> int:
+    if action == sqlite3.SQLITE_READ and first in FORBIDDEN:
         return sqlite3.SQLITE_DENY
-    return sqlite3.SQLITE_OK
+    if action in _READS or (action == sqlite3.SQLITE_PRAGMA and first == "table_info"):
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
+
+
+def _mode(path: Path) -> str:
+    """How to open a database so that it is left as it was.
+
+    Mostly mode=ro, which sees what is still in the WAL. With it an idle WAL database (whose -wal
+    its last user took away) would get a -wal and a -shm that only a connection that may write takes
+    away again; so there mode=rw, with every write refused, or in a folder that is not ours
+    immutable, which hides nothing where no -wal is.
+    """
+    with path.open("rb") as file:
+        is_wal = file.read(20)[18:] == b"\2\2"
+    if not is_wal or path.with_name(path.name + "-wal").exists():
+        return "mode=ro"
+    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK):
+        return "mode=rw"
+    return "mode=ro&immutable=1"
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """A read-only connection inside one read transaction, so that all reads see one moment.
 
-    Opened with mode=ro, which sees what is still in the WAL; `immutable=1` would not. Raises
+    What is still in the WAL is seen, nothing can be written, and no file is left behind. Raises
     Unreadable or Busy with a sentence for a missing, locked, corrupt or foreign file.
     """
-    if not path.is_file():
-        raise Unreadable(
-            f"OpenCode's database {path} is not there. If OpenCode keeps it elsewhere, name it with "
-            "--opencode-db."
-        )
     connection: sqlite3.Connection | None = None
     try:
+        mode = _openable(path)
         connection = sqlite3.connect(
-            f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S,
+            f"file:{quote(str(path))}?{mode}", uri=True, timeout=BUSY_TIMEOUT_S,
             isolation_level=None, check_same_thread=False,
         )  # fmt: skip
         connection.text_factory = lambda data: data.decode("utf-8", "replace")
@@ -52,6 +76,20 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     finally:
         if connection is not None:
             connection.close()
+
+
+def _openable(path: Path) -> str:
+    try:
+        if path.is_file():
+            return _mode(path)
+    except OSError as error:
+        raise Unreadable(
+            f"OpenCode's database {path} cannot be opened: {error.strerror}."
+        ) from error
+    raise Unreadable(
+        f"OpenCode's database {path} is not there. If OpenCode keeps it elsewhere, name it with "
+        "--opencode-db."
+    )
 
 
 def plain(path: Path, error: sqlite3.Error) -> MemoryAppError:

@@ -20,6 +20,9 @@ SETTLED_MS = 10_000
 """A user message with nothing after it counts as whole when it is this old: OpenCode writes its
 parts within milliseconds."""
 
+_RUNNING = ("assistant", "shell")
+"""The newer runtime's messages that are there before they are complete."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -62,6 +65,12 @@ def find_session(databases: Iterable[Path], session_id: str) -> tuple[Session | 
     return best, problems
 
 
+def session_in(connection: sqlite3.Connection, path: Path, session_id: str) -> Session | None:
+    """One session as an open connection sees it, or None."""
+    found = _sessions(connection, path, session_id)
+    return found[0] if found else None
+
+
 def _sessions(
     connection: sqlite3.Connection, path: Path, session_id: str | None = None
 ) -> list[Session]:
@@ -79,7 +88,7 @@ def _sessions(
     joined = {"id", "worktree"} <= columns(connection, "project") and "project_id" in have
     sql = (
         f"SELECT s.id, {column('directory')}, {column('title')}, {column('version')},"
-        f" {column('parent_id')}, s.time_created, s.time_updated, {column('time_archived')},"
+        f" {column('parent_id')}, s.time_created, {_touched(connection)}, {column('time_archived')},"
         f" {column('revert')}, {'p.worktree' if joined else 'NULL'} FROM session s"
         + (" LEFT JOIN project p ON p.id = s.project_id" if joined else "")
         + (" WHERE s.id = ?" if session_id is not None else "")
@@ -93,6 +102,23 @@ def _sessions(
         )
         for row in rows
     ]  # fmt: skip
+
+
+def _touched(connection: sqlite3.Connection) -> str:
+    """The last touch of a session `s` in SQL. The newer runtime leaves the session's own time alone
+    when messages come in, so the last message's counts too."""
+    times = ["coalesce(s.time_updated, 0)"]
+    for table, order in (
+        ("message", "time_created DESC, id DESC"),
+        ("session_message", "seq DESC"),
+    ):
+        names = {word for word in order.replace(",", "").split() if word != "DESC"}
+        if {"session_id", "time_updated", *names} <= columns(connection, table):
+            times.append(
+                f"coalesce((SELECT time_updated FROM {table} WHERE session_id = s.id"
+                f" ORDER BY {order} LIMIT 1), 0)"
+            )
+    return f"max({', '.join(times)})" if len(times) > 1 else times[0]
 
 
 def _scope(worktree: str | None, directory: str | None) -> str:
@@ -128,7 +154,7 @@ def _older(connection: sqlite3.Connection, session_id: str, now: int) -> Iterato
     last_assistant: tuple[int, str] = (0, "")
     last: tuple[int, str] = (0, "")
     for row in connection.execute(
-        "SELECT time_created, id, data FROM message WHERE session_id = ?"
+        "SELECT time_created, id, CAST(data AS TEXT) FROM message WHERE session_id = ?"
         " ORDER BY time_created DESC, id DESC",
         (session_id,),
     ):
@@ -138,7 +164,8 @@ def _older(connection: sqlite3.Connection, session_id: str, now: int) -> Iterato
             last_assistant = key
             break
     cursor = connection.execute(
-        "SELECT id, time_created, data FROM message WHERE session_id = ? ORDER BY time_created, id",
+        "SELECT id, time_created, CAST(data AS TEXT) FROM message WHERE session_id = ?"
+        " ORDER BY time_created, id",
         (session_id,),
     )
     for message_id, created, raw in cursor:
@@ -147,7 +174,8 @@ def _older(connection: sqlite3.Connection, session_id: str, now: int) -> Iterato
         parts: list[Part] = []
         if have_parts:
             for part_id, part_raw in connection.execute(
-                "SELECT id, data FROM part WHERE message_id = ? ORDER BY id", (message_id,)
+                "SELECT id, CAST(data AS TEXT) FROM part WHERE message_id = ? ORDER BY id",
+                (message_id,),
             ):
                 parts.append(_part(part_id, part_raw))
         role = str((data or {}).get("role") or "unknown")
@@ -158,7 +186,7 @@ def _older(connection: sqlite3.Connection, session_id: str, now: int) -> Iterato
             finished = completed or interrupted
         else:
             interrupted = False
-            finished = key < last or (bool(parts) and created <= now - SETTLED_MS)
+            finished = key < last or created <= now - SETTLED_MS
         yield Message(
             message_id, role, created, data if readable else None, tuple(parts), finished,
             interrupted, raw if not readable else "",
@@ -182,15 +210,16 @@ def _part(part_id: str, raw: str) -> Part:
 
 def _newer(connection: sqlite3.Connection, session_id: str) -> Iterator[Message]:
     order = "seq" if "seq" in columns(connection, "session_message") else "time_created, id"
-    last_assistant = connection.execute(
-        f"SELECT id FROM session_message WHERE session_id = ? AND type = 'assistant'"
-        f" ORDER BY {order} DESC LIMIT 1",
+    running = ", ".join(f"'{kind}'" for kind in _RUNNING)
+    last = connection.execute(
+        f"SELECT id FROM session_message WHERE session_id = ? AND type IN ({running})"
+        f" ORDER BY {order.replace(',', ' DESC,')} DESC LIMIT 1",
         (session_id,),
     ).fetchone()
-    seen_last = last_assistant is None
+    seen_last = last is None
     for message_id, kind, created, raw in connection.execute(
-        f"SELECT id, type, time_created, data FROM session_message WHERE session_id = ?"
-        f" ORDER BY {order}",
+        f"SELECT id, type, time_created, CAST(data AS TEXT) FROM session_message"
+        f" WHERE session_id = ? ORDER BY {order}",
         (session_id,),
     ):
         data = _object(raw)
@@ -198,13 +227,15 @@ def _newer(connection: sqlite3.Connection, session_id: str) -> Iterator[Message]
             part = Part(message_id + "/data", "unreadable", None, raw)
             yield Message(message_id, kind, created or 0, None, (part,), raw=raw)
             continue
-        is_last = last_assistant is not None and message_id == last_assistant[0]
+        is_last = last is not None and message_id == last[0]
         completed = bool(_time(data).get("completed")) or bool(data.get("error"))
-        interrupted = kind == "assistant" and not completed and not seen_last and not is_last
-        finished = kind != "assistant" or completed or interrupted
+        interrupted = kind in _RUNNING and not completed and not seen_last and not is_last
+        finished = kind not in _RUNNING or completed or interrupted
         seen_last = seen_last or is_last
+        shown = _ENVELOPE - {"content"} if kind in ("user", "assistant") else {"time"}
+        envelope = {key: value for key, value in data.items() if key in shown}
         yield Message(
-            message_id, kind, created or 0, data, tuple(_newer_parts(message_id, kind, data)),
+            message_id, kind, created or 0, envelope, tuple(_newer_parts(message_id, kind, data)),
             finished, interrupted,
         )  # fmt: skip
 
@@ -241,25 +272,32 @@ def _newer_parts(message_id: str, kind: str, data: Mapping[str, Any]) -> Iterato
 
 
 def _older_tool(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    state = dict(item["state"]) if isinstance(item.get("state"), dict) else {}
+    given = item.get("state")
+    state = dict(given) if isinstance(given, dict) else {}
     content = state.pop("content", None)
-    texts = [c["text"] for c in content or [] if isinstance(c, dict) and c.get("type") == "text"
-             and isinstance(c.get("text"), str)] if isinstance(content, list) else []  # fmt: skip
-    others = [c for c in content if not (isinstance(c, dict) and c.get("type") == "text")] if (
-        isinstance(content, list)
-    ) else ([content] if content is not None else [])  # fmt: skip
+    texts, others = [], []
+    for piece in content if isinstance(content, list) else [content]:
+        if isinstance(piece, dict) and piece.get("type") == "text" and piece.keys() == {
+            "type", "text"
+        } and isinstance(piece["text"], str):  # fmt: skip
+            texts.append(piece["text"])
+        elif piece is not None:
+            others.append(piece)
     if texts:
         state["output"] = "\n".join(texts)
     if others:
         state["attachments"] = others
-    error = state.get("error")
-    if isinstance(error, dict) and isinstance(error.get("message"), str):
-        state["error"] = error["message"]
     metadata = {
         key: state.pop(key)
         for key in list(state)
         if key not in {"status", "input", "output", "error", "attachments", "title", "time"}
     }
+    error = state.get("error")
+    if isinstance(error, dict) and isinstance(error.get("message"), str):
+        state["error"] = error["message"]
+        metadata["error"] = {key: value for key, value in error.items() if key != "message"}
+    if given is not None and not isinstance(given, dict):
+        metadata["state"] = given
     times = _time(item)
     started = times.get("ran") or times.get("created")
     state["time"] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from flask import Blueprint, jsonify, request, url_for
@@ -122,7 +123,46 @@ def _has_receipts(store: Store) -> bool:
 @blueprint.get("/receipts/<int:receipt_id>")
 def receipt(receipt_id: int) -> Any:
     """One receipt, whole."""
-    return render.page("receipt", receipt=receipts.get(current.store(), receipt_id))
+    found = receipts.get(current.store(), receipt_id)
+    return render.page("receipt", receipt=found, detail=_shown_detail(found.detail))
+
+
+_LISTS = {"transcripts": {"id", "title", "scope", "why", "lines", "bytes"},
+          "entries": {"id", "title", "scope"}}  # fmt: skip
+
+
+def _shown_detail(detail: Any) -> dict[str, Any]:
+    """A receipt's detail in the shapes that its page shows; what another version of this program
+    keeps there in any other shape is shown as the JSON it is."""
+    if not isinstance(detail, dict):
+        return {"detail": json.dumps(detail, ensure_ascii=False)}
+    shown: dict[str, Any] = {}
+    for key, value in detail.items():
+        if (
+            (key in _LISTS and _is_list(value, _LISTS[key]))
+            or (key == "options" and isinstance(value, dict))
+            or (key == "bytes" and isinstance(value, int))
+            or (key not in {*_LISTS, "options", "bytes", "problems"} and not _is_nested(value))
+        ):
+            shown[key] = value
+        elif key == "problems" and isinstance(value, list):
+            shown[key] = [str(problem) for problem in value]
+        else:
+            shown[f"{key} (as kept)"] = json.dumps(value, ensure_ascii=False)
+    return shown
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, (list, dict))
+
+
+def _is_list(value: Any, keys: set[str]) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(item, dict)
+        and keys <= item.keys()
+        and all(isinstance(item[key], int if key in ("lines", "bytes") else str) for key in keys)
+        for item in value
+    )
 
 
 @blueprint.get("/stats")

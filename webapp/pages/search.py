@@ -75,9 +75,11 @@ def index() -> Any:
     result = find(store, query)
     return render.page(
         "search", "results", address=_with(), tab="entries", query=query, result=result,
-        facets=current.cached_facets(), sorts=SORTS, ages=AGES, links=_links(),
-        page_number=parse_page(), next_page=_with(page=parse_page() + 1),
-        previous_page=_with(page=parse_page() - 1), text=query.text,
+        # The fragment holds no filters, so that a search as it is typed need not count them.
+        facets=None if render.wants("results") else current.cached_facets(),
+        sorts=SORTS, ages=AGES, links=_links(), page_number=parse_page(),
+        next_page=_with(page=parse_page() + 1), previous_page=_with(page=parse_page() - 1),
+        text=query.text,
     )  # fmt: skip
 
 

@@ -208,7 +208,7 @@ def _window(opened: library.Opened, shown: LineRange, selected: LineRange | None
     seen = window.read(item, shown, settings.mask, whole)
     needle = request.args.get("q", "")
     numbers = grep.line_numbers(item, needle) if needle.strip() else []
-    marks = [m for m in files.load_marks(item.path) if m.kind != "end"] if item.ours else []
+    marks = files.marks_of(item.path, outline.KINDS) if item.ours else []
     return render.page(
         "transcript", transcript=item, window=seen, selected=selected, problems=opened.problems,
         exported=opened.exported, needle=needle, hits=numbers,

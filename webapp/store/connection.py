@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from urllib.parse import quote
 
 import peewee
 
-from webapp.errors import Busy, MemoryAppError, ReadOnly, Unreadable
+from webapp.errors import Busy, InvalidInput, MemoryAppError, ReadOnly, Unreadable
 from webapp.store import layout
 
 BUSY_TIMEOUT_MS = 5000
@@ -25,6 +26,11 @@ WRITE_PATIENCE_S = 15.0
 def now_ms() -> int:
     """The present in epoch milliseconds, the unit of every time in memory.db."""
     return time.time_ns() // 1_000_000
+
+
+# Peewee translates what executing raises, but not what fetching a row raises. The last two come
+# from a value that SQLite cannot hold.
+_ERRORS = (peewee.DatabaseError, sqlite3.Error, UnicodeEncodeError, OverflowError)
 
 
 class _Memory(peewee.SqliteDatabase):
@@ -41,15 +47,18 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         pragmas = [("busy_timeout", BUSY_TIMEOUT_MS), ("foreign_keys", 1), ("synchronous", 1)]
-        uri = "file:" + quote(str(path))
+        uri = "file:" + quote(os.fsencode(path))
         timeout = BUSY_TIMEOUT_MS / 1000
         self._file = peewee.SqliteDatabase(
             uri + "?mode=rw", uri=True, autoconnect=False, timeout=timeout, pragmas=pragmas
         )
+        looking = [("busy_timeout", BUSY_TIMEOUT_MS), ("query_only", 1)]
+        self._guarded_file = peewee.SqliteDatabase(
+            uri + "?mode=rw", uri=True, autoconnect=False, timeout=timeout, pragmas=looking
+        )
         self._read_only_file = peewee.SqliteDatabase(
-            uri + "?mode=ro", uri=True, autoconnect=False, timeout=timeout,
-            pragmas=[("busy_timeout", BUSY_TIMEOUT_MS), ("query_only", 1)],
-        )  # fmt: skip
+            uri + "?mode=ro", uri=True, autoconnect=False, timeout=timeout, pragmas=looking
+        )
         self._immutable_file = peewee.SqliteDatabase(
             uri + "?mode=ro&immutable=1", uri=True, autoconnect=False
         )
@@ -105,23 +114,29 @@ class Store:
     def open(self, create: bool = False) -> None:
         """Connects this thread. Raises Unreadable or Busy with a sentence; nothing stays open.
 
-        With `create` an empty file gets its layout, else it reads as an empty store and stays
-        empty.
+        With `create` a file without tables gets its layout, else it reads as an empty store and
+        stays as it is.
         """
         self._local.read_only = None
         self._local.indexed = True
         self._local.columns = layout.ENTRY_COLUMNS
         try:
             if create or self.exists:
-                self._open_file()
+                self._open_file(create)
             else:
                 self._open_empty()
-        except peewee.DatabaseError as error:
+        except _ERRORS as error:
             self.close()
             raise self._plain(error) from error
         except MemoryAppError:
             self.close()
             raise
+
+    def open_in_place(self, why: str) -> None:
+        """Connects this thread to an empty store in place of a file that cannot be read; `why` is
+        the reason that a write is refused with."""
+        self._open_empty()
+        self._local.read_only = why
 
     def close(self) -> None:
         """Closes this thread's connection; it is fine when there is none."""
@@ -137,9 +152,14 @@ class Store:
     def _connect(self, db: Any) -> None:
         self._local.db = db
         db.connect(reuse_if_open=True)
+        # Bun writes a string that was cut inside an emoji as bytes that are no UTF-8. Such a row is
+        # shown with a replacement character; it must not hide every other.
+        db.connection().text_factory = lambda raw: raw.decode("utf-8", "replace")
 
-    def _open_file(self) -> None:
+    def _open_file(self, create: bool) -> None:
         state = self.path.stat()
+        if not stat.S_ISREG(state.st_mode):
+            raise Unreadable(f"{self.path} is not a file. Choose another with --db.")
         if not state.st_mode & 0o222 or not os.access(self.path, os.W_OK):
             self._open_read_only(f"{self.path} is write-protected")
             return
@@ -147,13 +167,14 @@ class Store:
             self._connect(self._file)
             schema = self._pragma("schema_version")
         except peewee.OperationalError as error:
-            if "readonly" not in str(error) and "unable to open" not in str(error):
+            if not _is_protected(error):
                 raise
             self.close()
             self._open_read_only(f"the folder of {self.path} is write-protected")
             return
         key = (state.st_dev, state.st_ino, schema)
         if key == self._known:
+            self._use_wal()
             self._assert_pragmas()
             return
         found = layout.inspect(self._file)
@@ -162,12 +183,23 @@ class Store:
                 f"{self.path} is not a memory database: {found.difference}. It was left as it is; "
                 "choose another file with --db."
             )
-        if found.kind == "foreign":
+        if found.kind in ("foreign", "newer"):
             self.close()
-            self._open_read_only(f"{self.path} was written by another program: {found.difference}")
+            whose = "" if found.kind == "newer" else "was written by another program: "
+            self._open_read_only(f"{self.path} {whose}{found.difference}", self._guarded_file)
             return
-        if self._pragma("journal_mode") != "wal":
-            self.db.execute_sql("PRAGMA journal_mode = wal").fetchone()
+        if found.kind == "empty" and not create:
+            self.close()
+            self._open_empty()
+            return
+        try:
+            self._use_wal()
+        except peewee.OperationalError as error:
+            if not _is_protected(error):
+                raise
+            self.close()
+            self._open_read_only(f"the folder of {self.path} is write-protected")
+            return
         if found.missing or found.kind == "empty":
             self._begin()
             try:
@@ -180,19 +212,35 @@ class Store:
         self._assert_pragmas()
         self._known = (state.st_dev, state.st_ino, schema)
 
-    def _open_read_only(self, why: str) -> None:
+    def _use_wal(self) -> None:
+        if self._pragma("journal_mode") != "wal":
+            # The switch needs the file alone, and SQLite does not wait for that: two processes that
+            # create it at the same moment would fail at once.
+            self._patiently("PRAGMA journal_mode = wal")
+
+    def _is_idle_wal(self) -> bool:
+        """Whether the file is in WAL mode and nobody has it open: no -wal and no -shm beside it."""
         try:
-            self._connect(self._read_only_file)
-            self._pragma("schema_version")
-        except peewee.OperationalError as error:
-            self.close()
-            wal = self.path.with_name(self.path.name + "-wal")
-            if "unable to open" not in str(error) or (wal.exists() and wal.stat().st_size):
-                raise
-            # A WAL file in a folder where no -shm can be made opens only as immutable, which would
-            # hide what is still in the WAL; here there is no WAL.
-            self._connect(self._immutable_file)
+            with self.path.open("rb") as file:
+                header = file.read(20)
+        except OSError:
+            return False
+        beside = (self.path.with_name(self.path.name + suffix) for suffix in ("-wal", "-shm"))
+        return header[18:20] == b"\2\2" and not any(path.exists() for path in beside)
+
+    def _open_read_only(self, why: str, db: peewee.SqliteDatabase | None = None) -> None:
+        if db is None:
+            # Read-only, an idle WAL file leaves -wal and -shm behind, write-protected like itself
+            # and in the way of the next writer, or cannot be opened at all in a folder where they
+            # cannot be made. Immutable needs neither, and hides nothing when there is no WAL.
+            db = self._immutable_file if self._is_idle_wal() else self._read_only_file
+        self._connect(db)
         found = layout.inspect(self.db)
+        self._local.read_only = f"{why}. It is shown read-only."
+        if found.kind == "empty":
+            self.close()
+            self._open_empty()
+            return
         if found.kind == "unreadable":
             raise Unreadable(
                 f"{self.path} is not a memory database: {found.difference}. Choose another file "
@@ -201,7 +249,6 @@ class Store:
         present = layout.columns(self.db, "entries")
         self._local.columns = tuple(c for c in layout.ENTRY_COLUMNS if c in present)
         self._local.indexed = found.kind == "ours" and not found.missing
-        self._local.read_only = f"{why}. It is shown read-only."
 
     def _pragma(self, name: str) -> Any:
         return self.db.execute_sql(f"PRAGMA {name}").fetchone()[0]
@@ -217,10 +264,13 @@ class Store:
             )
 
     def _begin(self) -> None:
+        self._patiently("BEGIN IMMEDIATE")
+
+    def _patiently(self, sql: str) -> None:
         deadline = time.monotonic() + WRITE_PATIENCE_S
         while True:
             try:
-                self.db.execute_sql("BEGIN IMMEDIATE")
+                self.db.execute_sql(sql).fetchall()
                 return
             except peewee.OperationalError as error:
                 if not _is_lock(error) or time.monotonic() > deadline:
@@ -228,15 +278,18 @@ class Store:
                 time.sleep(0.05)
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self, create: bool = True) -> Iterator[None]:
         """A write transaction. Keep it short: every other writer waits for it.
+
+        A missing file is created, unless `create` is false: then the writer looks for what it is
+        to change in an empty store.
 
         It takes the lock at once, because "if a read transaction tries to upgrade and another
         connection has modified the database, the result is SQLITE_BUSY" whatever the timeout
         (sqlite.org/lang_transaction.html, 2.2). Raises ReadOnly, Busy or Unreadable; then nothing
         was changed.
         """
-        if self.db is self._empty:
+        if self.db is self._empty and create:
             self._create()
         if self.read_only:
             raise ReadOnly(f"{self.read_only} Nothing was changed.")
@@ -246,13 +299,14 @@ class Store:
                 yield
                 self.db.commit()
             except BaseException:
-                self.db.rollback()
+                # A full disk, for one, has rolled back already.
+                if self.db.connection().in_transaction:
+                    self.db.rollback()
                 raise
-        except peewee.DatabaseError as error:
+        except _ERRORS as error:
             raise self._plain(error) from error
 
     def _create(self) -> None:
-        self.close()
         try:
             private_folder(self.path.parent)
             private_file(self.path)
@@ -260,13 +314,14 @@ class Store:
             raise Unreadable(
                 f"{self.path} cannot be created: {error.strerror}. Nothing was saved."
             ) from error
+        self.close()
         self.open(create=True)
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Runs a statement and returns all its rows."""
         try:
             return list(self.db.execute_sql(sql, tuple(params)).fetchall())
-        except peewee.DatabaseError as error:
+        except _ERRORS as error:
             raise self._plain(error) from error
 
     def value(self, sql: str, params: Sequence[Any] = ()) -> Any:
@@ -278,7 +333,7 @@ class Store:
         """Runs a Peewee select and returns its rows as models."""
         try:
             return list(query.execute(self.db))
-        except peewee.DatabaseError as error:
+        except _ERRORS as error:
             raise self._plain(error) from error
 
     def first(self, query: Any) -> Any:
@@ -290,8 +345,12 @@ class Store:
         """Runs a Peewee insert, update or delete; returns the count of rows (or the new id)."""
         try:
             return int(query.execute(self.db) or 0)
-        except peewee.DatabaseError as error:
+        except _ERRORS as error:
             raise self._plain(error) from error
+
+    def has_table(self, name: str) -> bool:
+        """Whether the open file has a table; a read-only file may lack those that are ours."""
+        return bool(self.value("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)))
 
     def disk_bytes(self) -> int:
         """Bytes of the database and its write-ahead log."""
@@ -316,6 +375,10 @@ class Store:
 
     def _plain(self, error: Exception) -> MemoryAppError:
         text = str(error)
+        if isinstance(error, UnicodeEncodeError):
+            return InvalidInput("A text is not valid Unicode; nothing can be kept under it.")
+        if isinstance(error, OverflowError):
+            return InvalidInput("A number is too large to be kept.")
         if _is_lock(error):
             return Busy(
                 f"Another program has been writing to {self.path} for too long. Nothing was "
@@ -338,11 +401,15 @@ class Store:
 
 
 def _is_lock(error: Exception) -> bool:
-    cause = error.__cause__ or error.__context__ or error
-    code = getattr(cause, "sqlite_errorcode", None)
-    if code is not None:
-        return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    for cause in (error, error.__cause__, error.__context__):
+        code = getattr(cause, "sqlite_errorcode", None)
+        if code is not None:
+            return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
     return "locked" in str(error)
+
+
+def _is_protected(error: Exception) -> bool:
+    return "readonly" in str(error) or "unable to open" in str(error)
 
 
 def private_folder(folder: Path) -> None:

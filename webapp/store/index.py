@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webapp.errors import MemoryAppError
+from webapp.errors import MemoryAppError, ReadOnly, Unreadable
 from webapp.store.connection import Store
 from webapp.store.layout import OUR_INDEXES, columns
 
@@ -21,9 +21,11 @@ def check(store: Store) -> dict[str, str]:
     result = {}
     for name in indexes(store):
         try:
-            with store.writing():
+            with store.writing(create=False):
                 store.rows(f"INSERT INTO {name}({name}, rank) VALUES ('integrity-check', 1)")
             result[name] = "ok"
+        except Unreadable:
+            result[name] = "It does not match the entries, so a search may miss some."
         except MemoryAppError as error:
             result[name] = error.message
     return result
@@ -32,7 +34,7 @@ def check(store: Store) -> dict[str, str]:
 def rebuild(store: Store) -> list[str]:
     """Builds every index anew from `entries`; returns their names."""
     names = indexes(store)
-    with store.writing():
+    with store.writing(create=False):
         for name in names:
             store.rows(f"INSERT INTO {name}({name}) VALUES ('rebuild')")
     return names
@@ -44,6 +46,8 @@ def vacuum(store: Store) -> int:
     `entries` has no integer key, so VACUUM may renumber its rowids, which unhooks every
     external-content index without an error.
     """
+    if store.read_only:
+        raise ReadOnly(f"{store.read_only} Nothing was changed.")
     before = store.disk_bytes()
     store.rows("VACUUM")
     rebuild(store)

@@ -218,13 +218,23 @@ def _remove(store: Store, step: Step, actor: str, at: int) -> None:
     # The index is told first: a crash between the two leaves a file without a row, which is still
     # listed and can be read; the other way round a row would point at nothing.
     with locked(item.path):
-        with store.writing():
-            store.run(
-                TranscriptRow.update(removed_at=at, removed_by=actor, removed_why=step.why).where(
-                    TranscriptRow.session_id == item.id
-                )
+        _note(store, item, at, actor, step.why)
+        try:
+            remove_files(item.path)
+        except OSError:
+            _note(store, item, None, None, None)
+            raise
+
+
+def _note(
+    store: Store, item: Transcript, at: int | None, actor: str | None, why: str | None
+) -> None:
+    with store.writing():
+        store.run(
+            TranscriptRow.update(removed_at=at, removed_by=actor, removed_why=why).where(
+                TranscriptRow.session_id == item.id
             )
-        remove_files(item.path)
+        )
 
 
 def _receipt(
@@ -235,6 +245,8 @@ def _receipt(
     summary = f"Removed {len(gone)} {word}"
     if interrupted:
         summary += f" of {total} planned, then stopped"
+    if problems:
+        summary += f"; {len(problems)} could not be removed"
     detail = {
         "options": asdict(options), "planned": total, "removed": len(gone), "bytes": _sum(gone),
         "interrupted": interrupted, "problems": list(problems),

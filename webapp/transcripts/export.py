@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
 import re
+import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +25,7 @@ from webapp.transcripts.render import Block
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.~-]{0,199}")
 GONE = "gone"
 PRUNED = "pruned"
+CONTINUED = "continued"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ def check_id(session_id: str) -> str:
 
 
 def path_of(settings: Settings, session: Session) -> Path:
-    """Where a session's transcript lives."""
+    """Where the transcript of a session begins."""
     folder = settings.transcripts_dir / scope_folder(session.scope)
     return folder / f"{check_id(session.id)}.md"
 
@@ -54,34 +57,49 @@ def path_of(settings: Settings, session: Session) -> Path:
 def export(store: Store, settings: Settings, session: Session, now: int | None = None) -> Exported:
     """Appends what is new in a session to its transcript, creating it if need be.
 
-    Only finished messages are written. What changed in OpenCode above the end (pruned, edited,
-    removed, taken back) becomes a dated notice at the end. The order is text, marks, then the index
-    row with the good lengths: whatever lies beyond those after a crash is cut by the next export.
+    Only finished messages are written, in order: what follows an unfinished one waits for it. What
+    changed in OpenCode above the end (pruned, edited, removed, taken back) becomes a dated notice at
+    the end. The order is marks, text, the end mark, then the index row with the good lengths:
+    whatever lies beyond those after a crash is cut by the next export.
     Raises Unreadable, Busy, ReadOnly or Conflict; then the transcript reads as it did before.
     """
     at = now_ms() if now is None else now
     path = path_of(settings, session)
     if store.read_only:
         raise Unreadable(f"{store.read_only} So no transcript can be exported.")
+    row = _row(store, session)
+    if row is not None and row.removed_at is None:
+        # It stays where it began, also when the project has moved.
+        path = settings.transcripts_dir / row.path
     try:
         private_folder(path.parent)
         with locked(path) as descriptor, opencode.reading(session.db) as connection:
-            return _append(store, settings, session, path, descriptor, connection, at)
+            # Whoever asked may have read the session a while ago.
+            fresh = opencode.session_in(connection, session.db, session.id) or session
+            return _append(store, settings, fresh, path, descriptor, connection, at)
     except OSError as error:
         raise Unreadable(
             f"The transcript {path} cannot be written: {error.strerror}. What was there is unharmed."
         ) from error
 
 
+def _row(store: Store, session: Session) -> TranscriptRow | None:
+    found: TranscriptRow | None = store.first(
+        TranscriptRow.select().where(TranscriptRow.session_id == session.id)
+    )
+    return found
+
+
 def _append(
     store: Store, settings: Settings, session: Session, path: Path, descriptor: int,
-    connection: object, at: int,
+    connection: sqlite3.Connection, at: int,
 ) -> Exported:  # fmt: skip
-    row = store.first(TranscriptRow.select().where(TranscriptRow.session_id == session.id))
+    row = _row(store, session)
     if row is not None and row.removed_at is not None:
         row = None
     size, lines, marks_size = _good_lengths(row, session, path, descriptor)
-    _truncate(descriptor, marks_path(path), size, marks_size)
+    os.fchmod(descriptor, 0o600)
+    _truncate(descriptor, path, size, marks_size)
     marks = load_marks(path, marks_size)
     text = _Appender(descriptor, marks_path(path), lines)
     known = _Known(marks)
@@ -93,20 +111,20 @@ def _append(
         elif row is not None and row.title != session.title:
             text.notice(at, "title", [f"The title is now: {render.one_line(session.title)}"])
         seen: set[str] = set()
-        for item in opencode.messages(connection, session.id, at):  # type: ignore[arg-type]
+        for item in opencode.messages(connection, session.id, at):
             seen.add(item.id)
-            if not item.finished:
+            if item.id not in known.messages and (unfinished or not item.finished):
                 unfinished += 1
                 continue
             count += 1
             rendered = render.message(item, settings.inline_output_max_bytes)
-            _message(text, known, rendered.heading, rendered.parts, at, seen)
+            _message(text, known, rendered.heading, rendered.parts, at, seen, item.finished)
         _removed(text, known, seen, at)
-        _reverted(text, known, session, at)
+        _reverted(text, known, session, seen, at)
         text.finish()
     except BaseException:
         text.abandon()
-        _truncate(descriptor, marks_path(path), size, marks_size)
+        _truncate(descriptor, path, size, marks_size)
         raise
     created = size == 0
     values = {
@@ -133,6 +151,11 @@ def _good_lengths(
     on_disk = os.fstat(descriptor).st_size
     if row is not None:
         if on_disk >= row.size:
+            if row.marks_size and _size(marks_path(path)) < row.marks_size:
+                raise Conflict(
+                    f"{marks_path(path)} is gone or cut short, so what {path.name} holds already is "
+                    "not known. It can be read as it is; move it away to export the session anew."
+                )
             return row.size, row.lines, row.marks_size
         if on_disk > 0:
             raise Conflict(
@@ -142,9 +165,7 @@ def _good_lengths(
         return 0, 0, 0
     if on_disk == 0:
         return 0, 0, 0
-    head = os.pread(descriptor, 4096, 0).decode("utf-8", "replace")
-    lines = head.split("\n")
-    if len(lines) < 3 or lines[1:3] != [render.FORMAT, f"session: {session.id}"]:
+    if not _is_ours(os.pread(descriptor, 4096, 0), session.id):
         raise Conflict(
             f"{path} is there already and was written by another program. It is shown as it is; "
             "move it away to export the session."
@@ -152,17 +173,51 @@ def _good_lengths(
     return _adopt(path, descriptor)
 
 
-def _adopt(path: Path, descriptor: int) -> tuple[int, int, int]:
-    """The good lengths of our own file whose index row was lost: up to the last whole message.
+def _is_ours(head: bytes, session_id: str) -> bool:
+    lines = head.decode("utf-8", "replace").split("\n")
+    return lines[1:3] == [render.FORMAT, f"session: {session_id}"]
 
-    Every append ends with a mark of kind `end`, whose digest is the size of the text; where no such
-    mark fits the file, the transcript begins anew.
+
+def is_ours(path: Path, session_id: str) -> bool:
+    """Whether a file begins as our transcript of that session does, whatever the index says."""
+    try:
+        with path.open("rb") as file:
+            return _is_ours(file.read(4096), session_id)
+    except OSError:
+        return False
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _adopt(path: Path, descriptor: int) -> tuple[int, int, int]:
+    """The good lengths of our own file whose index row was lost."""
+    found = last_end(path, os.fstat(descriptor).st_size)
+    if found is None:
+        raise Conflict(
+            f"{path} is one of our transcripts, but neither the index nor its marks know how far "
+            "it is whole. It can be read as it is; move it away to export the session anew."
+        )
+    return found
+
+
+def last_end(path: Path, size: int) -> tuple[int, int, int] | None:
+    """Size, lines and size of the marks up to the last whole message of the first `size` bytes of
+    our own file, as its marks tell; None when they do not.
+
+    Every append ends with a mark of kind `end`, whose digest is the size of the text. Where there
+    are marks and never was an end, the very first export was interrupted: nothing is whole.
     """
     try:
         data = marks_path(path).read_bytes()
     except FileNotFoundError:
-        data = b""
-    size = os.fstat(descriptor).st_size
+        return None
+    if data and b"\tend\t" not in data:
+        return 0, 0, 0
     position = len(data)
     while position > 0:
         start = data.rfind(b"\n", 0, position - 1) + 1
@@ -171,41 +226,50 @@ def _adopt(path: Path, descriptor: int) -> tuple[int, int, int]:
         if whole and 0 < int(pieces[3]) <= size and data[position - 1 : position] == b"\n":
             return int(pieces[3]), int(pieces[0]), position
         position = start
-    raise Conflict(
-        f"{path} is one of our transcripts, but neither the index nor its marks know how far it is "
-        "whole. It can be read as it is; move it away to export the session anew."
-    )
+    return None
 
 
-def _truncate(descriptor: int, marks: Path, size: int, marks_size: int) -> None:
-    if os.fstat(descriptor).st_size > size:
+def _truncate(descriptor: int, path: Path, size: int, marks_size: int) -> None:
+    """Cuts the files to their good lengths. Line counts may be of what is cut, so they go too."""
+    if size == 0 or os.fstat(descriptor).st_size > size:
+        offsets_path(path).unlink(missing_ok=True)
         os.ftruncate(descriptor, size)
-    try:
-        if marks.stat().st_size > marks_size:
-            os.truncate(marks, marks_size)
-    except FileNotFoundError:
-        pass
+    if _size(marks_path(path)) > marks_size:
+        marks = os.open(marks_path(path), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.ftruncate(marks, marks_size)
+        finally:
+            os.close(marks)
 
 
 class _Known:
-    """What the marks say was written already: per id its line and the digest of its text."""
+    """What the marks say was written already: per id its line, the digest of its text, and for a
+    part the message it was written under."""
 
     def __init__(self, marks: Iterable[Mark]) -> None:
         self.digests: dict[str, str] = {}
         self.lines: dict[str, int] = {}
         self.messages: dict[str, None] = {}
+        self.owners: dict[str, str] = {}
+        owner = ""
         for mark in marks:
             if mark.kind in ("header", "end") or not mark.id:
+                continue
+            if mark.digest == CONTINUED:
+                owner = mark.id
                 continue
             self.digests[mark.id] = mark.digest
             self.lines.setdefault(mark.id, mark.line)
             if mark.kind.startswith("message:"):
                 self.messages[mark.id] = None
+                owner = mark.id
+            elif mark.kind != "notice":
+                self.owners[mark.id] = owner
 
 
 def digest(block: Block) -> str:
-    """A short digest of a block's text, by which a later change is noticed."""
-    text = "\n".join(block.lines).encode("utf-8", "surrogatepass")
+    """A short digest of a block's whole text, by which a later change is noticed."""
+    text = "\n".join(block.whole or block.lines).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
@@ -250,12 +314,11 @@ class _Appender:
 
     def finish(self) -> None:
         """Everything on disk, for good."""
-        if self.size:
-            end = str(self._base + self.size)
-            self._mark(Mark(self.lines, "end", "", end, ""))
         self._flush()
         if self.size:
             os.fsync(self._descriptor)
+            end = str(self._base + self.size)
+            self._mark(Mark(self.lines, "end", "", end, ""))
         if self._marks is not None:
             self._marks.flush()
             os.fsync(self._marks.fileno())
@@ -279,6 +342,8 @@ class _Appender:
         self.marks_size += len(data)
 
     def _flush(self) -> None:
+        if self._marks is not None:
+            self._marks.flush()
         view = self._text.getbuffer()
         position = 0
         while position < len(view):
@@ -288,8 +353,9 @@ class _Appender:
 
 
 def _message(
-    text: _Appender, known: _Known, heading: Block, parts: Iterable[Block], at: int, seen: set[str]
-) -> None:
+    text: _Appender, known: _Known, heading: Block, parts: Iterable[Block], at: int, seen: set[str],
+    finished: bool,
+) -> None:  # fmt: skip
     new = heading.id not in known.digests
     if new:
         text.blank()
@@ -299,6 +365,8 @@ def _message(
             at, "back", [f"{heading.id} (line {known.lines[heading.id]}) is there again."],
             heading.id, digest(heading),
         )  # fmt: skip
+    elif finished and known.digests[heading.id] != digest(heading):
+        _changed(text, known, heading, known.digests[heading.id], digest(heading), at)
     continued = False
     for block in parts:
         seen.add(block.id)
@@ -308,7 +376,7 @@ def _message(
             if not new and not continued:
                 text.blank()
                 again = (f"## {heading.kind} · continued · {heading.id}",)
-                text.add(replace(heading, id="", lines=again), f"message:{heading.kind}")
+                text.add(replace(heading, lines=again), f"message:{heading.kind}", CONTINUED)
                 continued = True
             text.add(block, block.kind, now)
         elif before != now:
@@ -336,31 +404,15 @@ def _removed(text: _Appender, known: _Known, seen: set[str], at: int) -> None:
                 at, "removed", [f"{message_id} (line {line}) is no longer in OpenCode."],
                 message_id, GONE,
             )  # fmt: skip
-    orphans = [
-        part_id for part_id, value in known.digests.items()
-        if part_id not in seen and part_id not in known.messages and value != GONE
-        and not part_id.startswith("revert") and _owner_stays(part_id, known, seen)
-    ]  # fmt: skip
-    for part_id in orphans:
-        line = known.lines[part_id]
-        text.notice(
-            at, "removed", [f"{part_id} (line {line}) is no longer in OpenCode."], part_id, GONE
-        )
+    for part_id, owner in known.owners.items():
+        if part_id not in seen and owner in seen and known.digests[part_id] != GONE:
+            line = known.lines[part_id]
+            text.notice(
+                at, "removed", [f"{part_id} (line {line}) is no longer in OpenCode."], part_id, GONE
+            )
 
 
-def _owner_stays(part_id: str, known: _Known, seen: set[str]) -> bool:
-    """Whether the message that a part was written under is still there: the part then went alone."""
-    owner = None
-    line = known.lines[part_id]
-    for message_id in known.messages:
-        if known.lines[message_id] <= line:
-            owner = message_id
-        else:
-            break
-    return owner in seen
-
-
-def _reverted(text: _Appender, known: _Known, session: Session, at: int) -> None:
+def _reverted(text: _Appender, known: _Known, session: Session, seen: set[str], at: int) -> None:
     before = known.digests.get("revert", "-")
     revert = session.revert or {}
     target = str(revert.get("messageID") or "")
@@ -369,7 +421,11 @@ def _reverted(text: _Appender, known: _Known, session: Session, at: int) -> None
     if now == before:
         return
     if now == "-":
-        text.notice(at, "un-revert", ["What was taken back is in force again."], "revert", "-")
+        taken, _, part_taken = before.partition("/")
+        if (part_taken or taken) in seen:
+            text.notice(at, "un-revert", ["What was taken back is in force again."], "revert", "-")
+        else:
+            text.notice(at, "revert", ["What was taken back is gone for good."], "revert", "-")
         return
     line = known.lines.get(part or target)
     where = f"{part or target}" + (f" (line {line})" if line else "")
@@ -400,6 +456,9 @@ def export_many(
 
 
 def remove_files(path: Path) -> None:
-    """Takes a transcript and what lies beside it off the disk."""
-    for target in (path, marks_path(path), offsets_path(path)):
-        target.unlink(missing_ok=True)
+    """Takes a transcript and what lies beside it off the disk. Without the transcript the rest is
+    nothing, so it may stay where it cannot be removed."""
+    path.unlink(missing_ok=True)
+    for target in (marks_path(path), offsets_path(path)):
+        with contextlib.suppress(OSError):
+            target.unlink()

@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import array
 import bisect
+import codecs
 import os
-from collections.abc import Iterator
+import re
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +31,9 @@ BLOCK = 64 * 1024
 LINE_SHOWN = 4_000
 """Bytes of one line that a window carries; the rest is told as a number."""
 
-_MAGIC = b"OMLINES1"
+_MAGIC = b"OMLINES2"
+_HEAD = 32
+"""Bytes before the counts: the magic, time and size of the text, a checksum of the counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +72,54 @@ def offsets_path(path: Path) -> Path:
 
 def load_marks(path: Path, size: int | None = None) -> list[Mark]:
     """All marks of a transcript in order, of the first `size` bytes of the marks file."""
+    return _parsed(_marks_data(path)[:size])
+
+
+def marks_around(path: Path, first: int, last: int) -> list[Mark]:
+    """The marks that say what lines `first` to `last` are: those in between, what is in force above
+    them, and the next one below.
+
+    A session of 1 GB has some 200,000 marks, which take half a second to parse. They stand in the
+    order of their lines, so that few need to be."""
+    data = _marks_data(path)
+    start, stop = _mark_after(data, first), _mark_after(data, last)
+    # Two, as one of them may be the end of an append, which says nothing about a line.
+    for _ in range(2):
+        start = data.rfind(b"\n", 0, max(0, start - 1)) + 1
+        stop = data.find(b"\n", stop) + 1 or len(data)
+    return _parsed(data[start:stop])
+
+
+def marks_of(path: Path, kinds: Sequence[str]) -> list[Mark]:
+    """The marks of some kinds; the others are not parsed."""
+    wanted = "|".join(re.escape(kind) for kind in kinds).encode()
+    found = re.findall(rb"\n([0-9]+\t(?:" + wanted + rb")\t[^\n]*)", b"\n" + _marks_data(path))
+    return _parsed(b"\n".join(found))
+
+
+def _marks_data(path: Path) -> bytes:
     try:
-        data = marks_path(path).read_bytes()
+        return marks_path(path).read_bytes()
     except FileNotFoundError:
-        return []
-    text = (data if size is None else data[:size]).decode("utf-8", "replace")
-    return [mark for mark in map(parse_mark, text.split("\n")) if mark is not None]
+        return b""
+
+
+def _parsed(data: bytes) -> list[Mark]:
+    lines = data.decode("utf-8", "replace").split("\n")
+    return [mark for mark in map(parse_mark, lines) if mark is not None]
+
+
+def _mark_after(data: bytes, line: int) -> int:
+    """Where the first mark stands that begins after a line."""
+    low, high = 0, len(data)
+    while low < high:
+        start = data.rfind(b"\n", low, (low + high) // 2) + 1 or low
+        number = data[start : data.find(b"\t", start)]
+        if number.isdigit() and int(number) <= line:
+            low = data.find(b"\n", start) + 1 or len(data)
+        else:
+            high = start
+    return low
 
 
 @contextmanager
@@ -84,7 +132,6 @@ def locked(path: Path, wait: bool = True) -> Iterator[int]:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.fchmod(descriptor, 0o600)
             if fcntl is not None:
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -108,10 +155,12 @@ class Offsets:
         self.path = path
         self.size = size
         self.counts = array.array("Q")
+        self._signed = b""
 
     @classmethod
-    def of(cls, path: Path, size: int, stable: bool) -> Offsets:
-        """The counts for the first `size` bytes, from the file beside it and counted on from there.
+    def of(cls, path: Path, size: int, stable: bool, line: int | None = None) -> Offsets:
+        """The counts for the first `size` bytes, from the file beside it and counted on from there;
+        with `line` no further than to that line.
 
         `stable` says that the file only ever grows (our own). Another program's file is counted
         anew when its time or size is no longer what was noted.
@@ -119,7 +168,7 @@ class Offsets:
         found = cls(path, size)
         found._load(stable)
         done = len(found.counts)
-        found._count()
+        found._count(line)
         if len(found.counts) > done:
             found._save()
         return found
@@ -129,22 +178,25 @@ class Offsets:
         return state.st_mtime_ns.to_bytes(8, "little") + state.st_size.to_bytes(8, "little")
 
     def _load(self, stable: bool) -> None:
+        self._signed = self._signature()
         try:
             data = offsets_path(self.path).read_bytes()
         except OSError:
             return
-        if (
-            data[:8] != _MAGIC
-            or (len(data) - 24) % 8
-            or (not stable and data[8:24] != self._signature())
-        ):
+        head, rest = data[:_HEAD], data[_HEAD:]
+        if head != self._head(rest, head[8:24]) or len(rest) % 8:
+            return
+        if not stable and head[8:24] != self._signed:
             return
         counts = array.array("Q")
-        counts.frombytes(data[24:])
-        full = self.size // BLOCK
-        self.counts = counts[:full]
+        counts.frombytes(rest)
+        self.counts = counts[: self.size // BLOCK]
 
-    def _count(self) -> None:
+    @staticmethod
+    def _head(counts: bytes, signed: bytes) -> bytes:
+        return _MAGIC + signed + zlib.crc32(counts).to_bytes(8, "little")
+
+    def _count(self, line: int | None) -> None:
         full = self.size // BLOCK
         if len(self.counts) >= full:
             return
@@ -152,16 +204,19 @@ class Offsets:
         with self.path.open("rb", buffering=0) as file:
             file.seek(len(self.counts) * BLOCK)
             for _ in range(len(self.counts), full):
+                if line is not None and total >= line - 1:
+                    break
                 total += file.read(BLOCK).count(b"\n")
                 self.counts.append(total)
 
     def _save(self) -> None:
         target = offsets_path(self.path)
-        scratch = target.with_name(f".{target.name}.{os.getpid()}")
+        scratch = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
         try:
             descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(_MAGIC + self._signature() + self.counts.tobytes())
+                counts = self.counts.tobytes()
+                file.write(self._head(counts, self._signed) + counts)
             os.replace(scratch, target)
         except OSError:
             # The counts are only a shortcut: where they cannot be kept, they are counted again.
@@ -205,7 +260,7 @@ def read_window(
     Constant memory: of each line at most `line_limit` bytes are kept.
     """
     try:
-        offsets = Offsets.of(path, size, stable)
+        offsets = Offsets.of(path, size, stable, first)
         start, before = offsets.locate(first)
         with path.open("rb") as file:
             file.seek(start)
@@ -258,4 +313,7 @@ def _lines(
 
 def _line(number: int, kept: bytearray, length: int) -> Line:
     cut = length - len(kept)
-    return Line(number, kept.decode("utf-8", "ignore" if cut else "replace"), cut)
+    if not cut:
+        return Line(number, kept.decode("utf-8", "replace"))
+    # Of a cut line a character at the end may be incomplete: it is left out, not replaced.
+    return Line(number, codecs.getincrementaldecoder("utf-8")("replace").decode(kept), cut)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -20,17 +21,28 @@ from webapp import secrets
 from webapp.errors import InvalidInput, Unreadable
 from webapp.settings import Settings
 from webapp.store import Store
+from webapp.transcripts import window
+from webapp.transcripts.files import LINE_SHOWN
 from webapp.transcripts.library import Transcript, transcripts
 
 MAX_HITS = 200
 MAX_COUNT = 5_000
 """After so many hits the search is stopped and the count is told as a lower bound."""
 
+MAX_TEXT = 1_000
+"""Characters of a text to look for; ripgrep takes seconds for a pattern ten times as long."""
+
 MAX_WORDS = 4
 TIMEOUT_S = 30.0
+MAPPED = 1 << 20
+"""Bytes of a transcript, on average, from which on the files are mapped into memory."""
+
 MAX_SPANS = 20
 SHOWN = 500
 """Characters of a line that a hit carries, around the match."""
+
+_KEY_LIKE = re.compile(r"[A-Za-z0-9+/]{16}|^\s*[A-Za-z0-9+/]+={0,2}\s*$", re.ASCII)
+"""Lines that may stand in the middle of a private key, which only the lines around them tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +105,11 @@ def grep(
 
     If no line holds it and it has several words (and is not in quotes), lines that hold every word.
     """
-    quoted = len(text.strip()) > 1 and text.strip().startswith('"') and text.strip().endswith('"')
-    wanted = text.strip()[1:-1] if quoted else text
-    wanted = wanted.replace("\0", "").strip("\r\n")
+    quoted = _is_quoted(text.strip())
+    wanted = literal(text)
     if not wanted.strip():
         raise InvalidInput("Say which text to look for.", "query")
+    wanted = _as_written(wanted)
     if "\n" in wanted:
         raise InvalidInput("A line cannot hold a line end; look for one line at a time.", "query")
     library = [session] if session is not None else transcripts(store, settings)
@@ -114,18 +126,44 @@ def grep(
     return GrepResult(loose.files, loose.count, loose.shown, False, loose.complete)
 
 
+def _is_quoted(text: str) -> bool:
+    return len(text) > 1 and text.startswith('"') and text.endswith('"')
+
+
+def literal(text: str) -> str:
+    """The text that a search for `text` looks for: quotes around it only say to take it as it is."""
+    wanted = text.strip()[1:-1] if _is_quoted(text.strip()) else text
+    return wanted.replace("\0", "").strip("\r\n")
+
+
+def _as_written(wanted: str) -> str:
+    """The text as it stands in transcripts, where half a character is written as its escape."""
+    if len(wanted) > MAX_TEXT:
+        raise InvalidInput(
+            f"The text to look for may have up to {MAX_TEXT:,} characters; this one has "
+            f"{len(wanted):,}.",
+            "query",
+        )
+    return wanted.encode("utf-8", "backslashreplace").decode()
+
+
 def line_numbers(transcript: Transcript, text: str, most: int = 100_000) -> list[int]:
     """The numbers of all lines of one transcript that hold `text`, whatever its case."""
     wanted = text.replace("\0", "").strip("\r\n")
-    if not wanted.strip():
+    if not wanted.strip() or "\n" in wanted:
         return []
     command = [
         ripgrep(), "--no-config", "--text", "--encoding", "none", "--ignore-case",
         "--fixed-strings", "--line-number", "--only-matching", "--replace", "", "--no-heading",
-        "--no-filename", "--color", "never", "--max-count", str(most), "-e", wanted, "--",
+        "--no-filename", "--color", "never", "--max-count", str(most), "-e", _as_written(wanted), "--",
         str(transcript.path),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise Unreadable(
+            f"The search took over {TIMEOUT_S:.0f} seconds and was stopped."
+        ) from error
     if done.returncode == 2:
         raise Unreadable(f"ripgrep could not search: {_first_line(done.stderr)}")
     numbers = {int(line.split(b":", 1)[0]) for line in done.stdout.splitlines() if line}
@@ -153,6 +191,11 @@ class _Search:
             self._targets = sorted({str(item.path.parent) for item in library})
             if len(library) == 1:
                 self._targets = [str(library[0].path)]
+        # ripgrep maps the files that it is named, not those of a folder. There it pays for files of
+        # about a megabyte and more, half the time for one of 1 GB, and not on macOS.
+        large = sum(item.size for item in library) >= MAPPED * len(library)
+        self._mapped = ["--mmap"] if large and sys.platform == "linux" else []
+        self._cut = False
         self._context = context
         self._max_hits = max_hits
         self._mask = mask
@@ -162,18 +205,23 @@ class _Search:
         command = [
             ripgrep(), "--no-config", "--json", "--text", "--encoding", "none", "--ignore-case",
             "--no-ignore", "--hidden", "--no-follow", "--max-columns", "0", "--glob", "*.md",
-            "--context", str(self._context), *pattern, "--", *self._targets,
+            "--context", str(self._context), *self._mapped, *pattern,
+            # In a folder ripgrep searches files side by side and holds back all that it has to say
+            # of one until its end: of a file of 1 GB with a hit in every line, gigabytes.
+            "--max-count", str(MAX_COUNT), "--", *self._targets,
         ]  # fmt: skip
+        self._cut = False
         lines: dict[str, list[HitLine]] = {}
         counts: dict[str, int] = {}
+        last_hit: dict[str, int] = {}
         total = shown = 0
         complete = True
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             timer = threading.Timer(TIMEOUT_S, process.kill)
             timer.start()
             try:
-                for kind, path, line in self._events(process, words):
-                    if kind == "match":
+                for is_hit, path, number, text, spans in self._events(process, words):
+                    if is_hit:
                         total += 1
                         counts[path] = counts.get(path, 0) + 1
                         if shown >= self._max_hits:
@@ -182,8 +230,13 @@ class _Search:
                                 break
                             continue
                         shown += 1
-                    if shown < self._max_hits or kind == "match":
-                        lines.setdefault(path, []).append(line)
+                        last_hit[path] = number
+                    elif shown >= self._max_hits and not (
+                        0 < number - last_hit.get(path, number) <= self._context
+                    ):
+                        continue
+                    line = self._line(self._by_path[path], number, text, spans, is_hit)
+                    lines.setdefault(path, []).append(line)
             finally:
                 timed_out = not timer.is_alive()
                 timer.cancel()
@@ -192,8 +245,11 @@ class _Search:
                 errors = process.stderr.read() if process.stderr else b""
         if timed_out:
             complete = False
-        elif process.returncode == 2 and complete and not total:
-            raise Unreadable(f"ripgrep could not search: {_first_line(errors)}")
+        elif process.returncode not in (0, 1) and complete:
+            if not total:
+                raise Unreadable(f"ripgrep could not search: {_first_line(errors)}")
+            complete = False
+        complete = complete and not self._cut
         files = [
             FileHits(self._by_path[path], tuple(found), counts[path])
             for path, found in lines.items()
@@ -204,33 +260,42 @@ class _Search:
 
     def _events(
         self, process: subprocess.Popen[bytes], words: Sequence[str]
-    ) -> Iterator[tuple[str, str, HitLine]]:
+    ) -> Iterator[tuple[bool, str, int, str, list[tuple[int, int]]]]:
+        """Hits and lines around them: whether it is a hit, path, number, text and spans."""
         folded = [word.casefold() for word in words]
         for raw in process.stdout or ():
             event = json.loads(raw)
+            if event["type"] == "end" and event["data"]["stats"]["matched_lines"] >= MAX_COUNT:
+                self._cut = True
             if event["type"] not in ("match", "context"):
                 continue
             data = event["data"]
-            path = _text(data["path"])
+            path = os.fsdecode(_raw(data["path"]))
             number = data["line_number"]
             item = self._by_path.get(path)
             if item is None or number is None or number > item.lines:
                 continue
-            text = _text(data["lines"]).removesuffix("\n")
+            line = _raw(data["lines"]).removesuffix(b"\n")
+            text = line.decode("utf-8", "replace")
             if folded and event["type"] == "match":
                 if not all(word in text.casefold() for word in folded):
                     continue
                 spans = [m.span() for m in re.finditer(
                     "|".join(map(re.escape, words)), text, re.IGNORECASE)]  # fmt: skip
             else:
-                spans = _spans(text, data["submatches"])
-            yield event["type"], path, self._line(number, text, spans, event["type"] == "match")
+                spans = _spans(line, data["submatches"])
+            yield event["type"] == "match", path, number, text, spans
 
-    def _line(self, number: int, text: str, spans: list[tuple[int, int]], is_hit: bool) -> HitLine:
-        if self._mask and secrets.find(text):
+    def _line(
+        self, item: Transcript, number: int, text: str, spans: list[tuple[int, int]], is_hit: bool
+    ) -> HitLine:
+        masked = secrets.mask(text) if self._mask else text
+        if self._mask and masked == text and len(text) < LINE_SHOWN and _KEY_LIKE.search(text):
+            masked = window.masked_line(item, number) or text
+        if masked != text:
             # The spans would point into the text as it was; a masked line is marked anew.
             found = {text[start:end] for start, end in spans}
-            text = secrets.mask(text)
+            text = masked
             spans = [m.span() for m in re.finditer("|".join(map(re.escape, found)), text)] if (
                 found
             ) else []  # fmt: skip
@@ -246,21 +311,18 @@ class _Search:
         return HitLine(number, text, tuple(spans), is_hit)
 
 
-def _text(value: dict[str, Any]) -> str:
-    if "text" in value:
-        return str(value["text"])
-    return base64.b64decode(value["bytes"]).decode("utf-8", "replace")
+def _raw(value: dict[str, Any]) -> bytes:
+    return value["text"].encode() if "text" in value else base64.b64decode(value["bytes"])
 
 
-def _spans(text: str, matches: list[dict[str, Any]]) -> list[tuple[int, int]]:
+def _spans(line: bytes, matches: list[dict[str, Any]]) -> list[tuple[int, int]]:
     """The places of the first matches of a line. ripgrep counts bytes, a page counts characters."""
-    if text.isascii():
+    if line.isascii():
         return [(match["start"], match["end"]) for match in matches[:MAX_SPANS]]
-    data = text.encode("utf-8", "replace")
     spans = []
     for match in matches[:MAX_SPANS]:
-        start = len(data[: match["start"]].decode("utf-8", "ignore"))
-        length = len(data[match["start"] : match["end"]].decode("utf-8", "ignore"))
+        start = len(line[: match["start"]].decode("utf-8", "replace"))
+        length = len(line[match["start"] : match["end"]].decode("utf-8", "replace"))
         spans.append((start, start + length))
     return spans
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from webapp.errors import NotFound
+from webapp import secrets
+from webapp.errors import NotFound, Unreadable
 from webapp.opencode import Session, find_session
 from webapp.settings import Settings
 from webapp.store import Store, TranscriptRow
-from webapp.transcripts.export import Exported, check_id, export
+from webapp.transcripts.export import Exported, check_id, export, is_ours, last_end
 from webapp.transcripts.files import Offsets
 
 SORTS = ("touched", "title", "size", "lines", "scope")
@@ -69,9 +70,16 @@ def transcripts(store: Store, settings: Settings) -> list[Transcript]:
                 paths.add(item.path)
     for path in _files(settings):
         if path not in paths:
-            item = _foreign(path, found)
-            found[item.id] = item
+            foreign = _foreign(path, found, settings)
+            if foreign is not None:
+                found[foreign.id] = foreign
     return list(found.values())
+
+
+def shown_title(title: str, settings: Settings) -> str:
+    """The title of a session as it may be shown: OpenCode makes it out of the first request, which
+    may hold a credential."""
+    return secrets.mask(title) if settings.mask else title
 
 
 def _has_table(store: Store) -> bool:
@@ -80,8 +88,9 @@ def _has_table(store: Store) -> bool:
 
 def _of_row(row: TranscriptRow, settings: Settings) -> Transcript:
     return Transcript(
-        row.session_id, row.scope, row.title, settings.transcripts_dir / row.path, row.lines,
-        row.size, row.created_at, max(row.updated_at, row.created_at), row.exported_at, True,
+        row.session_id, row.scope, shown_title(row.title, settings),
+        settings.transcripts_dir / row.path, row.lines, row.size, row.created_at,
+        row.updated_at or row.created_at, row.exported_at, True,
     )  # fmt: skip
 
 
@@ -92,26 +101,52 @@ def _files(settings: Settings) -> Iterable[Path]:
         ]
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise Unreadable(
+            f"The folder {settings.transcripts_dir} cannot be read: {error.strerror}."
+        ) from error
     return [
         path
         for folder in folders
         for path in folder.glob("*.md")
-        if path.is_file() and not path.is_symlink()
+        if path.is_file() and not path.is_symlink() and _is_text(path)
     ]
 
 
-def _foreign(path: Path, taken: dict[str, Transcript]) -> Transcript:
-    state = path.stat()
-    with path.open("rb") as file:
-        head = file.read(HEAD).decode("utf-8", "replace").split("\n")
+def _is_text(path: Path) -> bool:
+    """Whether a path can stand in a link and on a page."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _foreign(path: Path, taken: dict[str, Transcript], settings: Settings) -> Transcript | None:
+    """A file that no index row names, or None for one that is gone or holds nothing whole, as a
+    transcript is during its first export. One that may not be read is listed with no lines."""
+    try:
+        state = path.stat()
+        size = state.st_size
+        end = last_end(path, size) if is_ours(path, path.stem) else None
+        if end is not None:
+            size = end[0]
+        if not size:
+            return None
+        with path.open("rb") as file:
+            head = file.read(HEAD).decode("utf-8", "replace").split("\n")
+        lines = Offsets.of(path, size, stable=False).total()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        head, lines = [""], 0
     title = head[0].lstrip("# ").strip() or path.stem
     fields = dict(line.split(": ", 1) for line in head[1:12] if ": " in line)
     name = path.stem if path.stem not in taken else f"{path.stem}~{path.parent.name}"
     touched = state.st_mtime_ns // 1_000_000
     return Transcript(
-        name, fields.get("scope") or path.parent.name, title[:200], path,
-        Offsets.of(path, state.st_size, stable=False).total(), state.st_size, touched, touched,
-        touched, False,
+        name, fields.get("scope") or path.parent.name, shown_title(title[:200], settings), path,
+        lines, size, touched, touched, touched, False,
     )  # fmt: skip
 
 
@@ -143,8 +178,8 @@ def listing(
 
 
 def get(store: Store, settings: Settings, session_id: str) -> Transcript:
-    """One transcript that is on disk. Raises NotFound."""
-    check_id(session_id)
+    """One transcript that is on disk, also one that another program gave a name which is no id of
+    a session. Raises NotFound."""
     if _has_table(store):
         row = store.first(
             TranscriptRow.select().where(
@@ -155,19 +190,12 @@ def get(store: Store, settings: Settings, session_id: str) -> Transcript:
             item = _of_row(row, settings)
             if item.path.is_file():
                 return item
-    stem, _, folder = session_id.partition("~")
     for path in _files(settings):
-        if path.stem == stem and (not folder or path.parent.name == folder):
-            item = _foreign(path, {})
-            return item if not folder else _renamed(item, session_id)
-    raise NotFound(f"There is no transcript of a session {session_id}.")
-
-
-def _renamed(item: Transcript, name: str) -> Transcript:
-    return Transcript(
-        name, item.scope, item.title, item.path, item.lines, item.size, item.created_at,
-        item.touched_at, item.exported_at, item.ours,
-    )  # fmt: skip
+        if session_id in (path.stem, f"{path.stem}~{path.parent.name}"):
+            foreign = _foreign(path, {}, settings)
+            if foreign is not None:
+                return replace(foreign, id=session_id)
+    raise NotFound(f"There is no transcript of a session {session_id[:60]}.")
 
 
 def removed(store: Store, session_id: str) -> Removed | None:
@@ -204,16 +232,16 @@ def open_transcript(store: Store, settings: Settings, session_id: str) -> Opened
     becomes a problem as long as there is something on disk to show; else NotFound or the problem's
     own error is raised.
     """
-    check_id(session_id)
     gone = removed(store, session_id)
-    if gone is not None:
-        raise NotFound(f"The transcript of {session_id} was removed by a cleanup.", removed=gone)
     held: Transcript | None
     try:
         held = get(store, settings, session_id)
     except NotFound:
+        check_id(session_id)
         held = None
-    if held is not None and not held.ours:
+    if held is None and gone is not None:
+        raise NotFound(f"The transcript of {session_id} was removed by a cleanup.", removed=gone)
+    if held is not None and not held.ours and (gone or not is_ours(held.path, session_id)):
         return Opened(held, None, ())
     session, problems = find_session(settings.opencode_databases(), session_id)
     if session is None:
@@ -225,7 +253,7 @@ def open_transcript(store: Store, settings: Settings, session_id: str) -> Opened
                 + " ".join(problems)
             )
         raise NotFound(f"Neither a transcript nor OpenCode knows a session {session_id}.")
-    if held is not None and held.touched_at >= session.updated_at:
+    if held is not None and held.ours and held.touched_at >= session.updated_at:
         return Opened(held, None, tuple(problems))
     try:
         exported = export(store, settings, session)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webapp import secrets
 from webapp.transcripts.files import Mark
+from webapp.transcripts.render import LABEL
 
 AROUND = 60
+KINDS = ("message:user", "message:compaction", "error", "notice")
+_LAST_WORD = re.compile(r"[!-~]*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,15 @@ def outline(marks: Sequence[Mark], top: int, mask: bool) -> Outline:
 
 
 def _is_item(mark: Mark) -> bool:
-    return mark.kind in ("message:user", "message:compaction", "error", "notice")
+    return mark.kind in KINDS
 
 
 def _label(mark: Mark, mask: bool) -> str:
-    label = secrets.mask(mark.label) if mask else mark.label
+    label = mark.label
+    if mask and len(label) >= LABEL:
+        # The cut may have gone through a credential, and the half of one is not known for it.
+        label = _LAST_WORD.sub("…", label)
+    label = secrets.mask(label) if mask else label
     if mark.kind == "error" and not label.startswith("error"):
         return f"error: {label}"
-    return label or mark.kind
+    return label or mark.kind.removeprefix("message:")

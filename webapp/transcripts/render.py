@@ -1,15 +1,17 @@
 """A session's messages and parts as lines of text. Pure: the same input gives the same lines.
 
 Nothing is paraphrased: text, inputs, outputs and errors stand as they are. Left out are only the
-message's own totals of tokens and cost (the step-finish parts carry them) and `summary.diffs` of a
-user message, which OpenCode fills in later from the patches.
+message's own totals of tokens and cost and its reason to finish (the step-finish parts carry them),
+its parent and path (the messages before it and the head of the file tell them) and the `summary` of
+a user message, which OpenCode fills in later from the patches.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +19,7 @@ from webapp.opencode import Message, Part, Session
 
 FORMAT = "opencode-memory transcript 1"
 LABEL = 80
+_CUT = "[… "
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,8 @@ class Block:
     """Consecutive lines that belong together: a heading and what stands under it.
 
     `id` names the message or part, `kind` gives the colour in the gutter, `label` a short name for
-    an outline. `pruned` says that OpenCode has cleared the output from the model's view.
+    an outline. `pruned` says that OpenCode has cleared the output from the model's view. `whole` are
+    the lines as they would be without a cut, where something was cut.
     """
 
     id: str
@@ -32,6 +36,7 @@ class Block:
     lines: tuple[str, ...]
     label: str = ""
     pruned: bool = False
+    whole: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +83,9 @@ def message(item: Message, inline_max: int) -> Rendered:
     compaction = bool(data.get("summary") is True) or any(
         p.type == "compaction" for p in item.parts
     )
-    words = [f"## {item.role}"]
-    if item.role == "assistant":
-        words += [one_line(str(data.get("agent") or data.get("mode") or "")), _model(data)]
-    elif compaction:
+    words = [f"## {one_line(item.role)}"]
+    words += [one_line(str(data.get("agent") or data.get("mode") or "")), _model(data)]
+    if compaction and data.get("summary") is not True:
         words.append("compaction")
     words += [stamp(item.created_at), one_line(item.id)]
     if data.get("summary") is True:
@@ -93,13 +97,18 @@ def message(item: Message, inline_max: int) -> Rendered:
         kind = "error"
         words.append("unreadable")
     lines = [" · ".join(word for word in words if word)]
-    if item.data is None and item.raw and not item.parts:
+    if item.data is None and item.raw and not any(part.raw == item.raw for part in item.parts):
         lines += split(item.raw)
     blocks = []
     for number, part in enumerate(item.parts):
-        blocks.append(_part(part, item, number == 0, inline_max))
+        block = _part(part, item, number == 0, inline_max)
+        if any(line.startswith(_CUT) for line in block.lines):
+            block = replace(block, whole=_part(part, item, number == 0, sys.maxsize).lines)
+        blocks.append(block)
     blocks += _message_extras(item, data)
     label = _first_text(item) or item.role
+    if compaction:
+        label = "compaction summary" if data.get("summary") is True else "compaction"
     return Rendered(Block(item.id, kind, tuple(lines), label[:LABEL]), tuple(blocks))
 
 
@@ -117,9 +126,11 @@ def _model(data: Mapping[str, Any]) -> str:
     model = data.get("model")
     if isinstance(model, dict):
         provider, name = model.get("providerID"), model.get("modelID") or model.get("id")
+        variant = model.get("variant")
     else:
-        provider, name = data.get("providerID"), data.get("modelID")
-    return one_line("/".join(str(word) for word in (provider, name) if word))
+        provider, name, variant = data.get("providerID"), data.get("modelID"), None
+    words = "/".join(str(word) for word in (provider, name) if word)
+    return one_line(f"{words} {variant}" if variant and variant != "default" else words)
 
 
 def _first_text(item: Message) -> str:
@@ -127,6 +138,14 @@ def _first_text(item: Message) -> str:
         if part.data and part.type == "text" and not part.data.get("synthetic"):
             return one_line(str(part.data.get("text") or ""))
     return ""
+
+
+_EXTRAS = ("system", "tools", "format", "structured", "variant")
+_MESSAGE_KEYS = {
+    "role", "time", "agent", "mode", "model", "modelID", "providerID", "parentID", "path", "cost",
+    "tokens", "finish", "summary", "error", "id", "sessionID", *_EXTRAS,
+}  # fmt: skip
+"""What of a message's own data the heading and the extras show, and what is left out."""
 
 
 def _message_extras(item: Message, data: Mapping[str, Any]) -> list[Block]:
@@ -143,10 +162,13 @@ def _message_extras(item: Message, data: Mapping[str, Any]) -> list[Block]:
             lines += split(text)
         lines.append(_json(error))
         blocks.append(Block(f"{item.id}/error", "error", tuple(lines), f"error: {name}"))
-    for key in ("system", "tools", "format", "structured", "variant"):
+    for key in _EXTRAS:
         if data.get(key) and not (key == "variant" and data[key] == "default"):
             lines = [f"### {key}", *_value(data[key])]
             blocks.append(Block(f"{item.id}/{key}", "step", tuple(lines), key))
+    rest = _rest(data, _MESSAGE_KEYS)
+    if rest:
+        blocks.append(Block(f"{item.id}/more", "step", ("### more", *rest), "more"))
     return blocks
 
 
@@ -195,7 +217,7 @@ def _tool(part: Part, data: Mapping[str, Any], item: Message, first: bool, limit
     given = state.get("input")
     if isinstance(given, dict):
         for key, value in given.items():
-            lines += _labelled(str(key), value)
+            lines += _labelled(str(key), value) or [f"{one_line(str(key))}: null"]
     elif given is not None:
         lines += _labelled("input", given)
     if isinstance(state.get("raw"), str) and state["raw"]:
@@ -209,8 +231,13 @@ def _tool(part: Part, data: Mapping[str, Any], item: Message, first: bool, limit
         lines += ["#### error", *_value(state["error"])]
     lines += _metadata(_dict(state.get("metadata")), state, limit, call or part.id)
     attachments = state.get("attachments")
-    for attachment in attachments if isinstance(attachments, list) else []:
-        lines += _file_lines(_dict(attachment), limit, part.id)
+    for attachment in attachments if isinstance(attachments, list) else [attachments]:
+        if isinstance(attachment, dict):
+            lines += _file_lines(attachment, limit, part.id)
+        else:
+            lines += _labelled("attachment", attachment)
+    if not isinstance(data.get("state"), dict):
+        lines += _labelled("state", data.get("state"))
     known = {
         "status",
         "input",
@@ -294,7 +321,7 @@ def _step(part: Part, data: Mapping[str, Any], item: Message, first: bool, _max:
         words.append(f"cost {data['cost']}")
     if isinstance(data.get("snapshot"), str) and data["snapshot"]:
         words.append(f"snapshot {one_line(data['snapshot'])}")
-    known = {"type", "reason", "tokens", "cost", "id"}
+    known = {"type", "reason", "cost", "id"} | ({"tokens"} if tokens else set())
     known |= {"snapshot"} if isinstance(data.get("snapshot"), str) else set()
     return Block(part.id, "step", (" · ".join(words), *_rest(data, known)), part.type)
 
@@ -330,6 +357,10 @@ _RENDERERS = {
     "agent": _fields,
     "retry": _fields,
     "snapshot": _fields,
+    "synthetic": _fields,
+    "system": _fields,
+    "shell": _fields,
+    "skill": _fields,
     "model-switched": _fields,
     "agent-switched": _fields,
 }
@@ -377,5 +408,5 @@ def _cut(text: str, limit: int, mark: str) -> str:
         return text
     head = data[: limit // 2].decode("utf-8", "ignore")
     tail = data[-(limit // 2) :].decode("utf-8", "ignore")
-    gone = len(data) - 2 * (limit // 2)
-    return f"{head}\n[… {gone:,} bytes are cut here · {one_line(mark)} · OpenCode keeps them …]\n{tail}"
+    gone = len(data) - len(head.encode()) - len(tail.encode())
+    return f"{head}\n{_CUT}{gone:,} bytes are cut here · {one_line(mark)} · OpenCode keeps them …]\n{tail}"

@@ -9,9 +9,11 @@ from typing import Any
 from flask import Flask, current_app, g
 
 from webapp.errors import MemoryAppError, ReadOnly
+from webapp.memory import trash
+from webapp.memory.search import count_live
 from webapp.memory.stats import Cache, Facets, facets
 from webapp.settings import Settings
-from webapp.store import Store
+from webapp.store import Store, now_ms
 from webapp.web.jobs import Jobs
 
 KEY = "opencode-memory"
@@ -69,7 +71,7 @@ def jobs() -> Jobs:
 
 
 def cached_facets() -> Facets:
-    """Counts for filters and rail, kept until somebody writes."""
+    """Counts for the filters, kept until somebody writes, and of a large store a little longer."""
     held = store()
     return services().cache.get(held, "facets", lambda: facets(held))
 
@@ -78,11 +80,10 @@ def rail() -> dict[str, Any]:
     """The counts in the rail; a store that cannot be read has none."""
     try:
         held = store()
-        found = cached_facets()
         sql = "SELECT count(*) FROM transcripts WHERE removed_at IS NULL"
         has = held.value("SELECT 1 FROM sqlite_master WHERE name = 'transcripts'")
         return {
-            "entries": found.total, "trash": found.trashed,
+            "entries": count_live(held, now_ms()), "trash": trash.count(held),
             "transcripts": held.value(sql) if has else 0, "read_only": held.read_only,
         }  # fmt: skip
     except MemoryAppError as error:

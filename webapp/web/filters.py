@@ -86,25 +86,27 @@ def marked(text: str) -> Markup:
                 pieces.append(Markup("</mark>"))
             open_ = False
         else:
-            pieces.append(escape(visible(piece)))
+            pieces.append(visible(piece))
     if open_:
         pieces.append(Markup("</mark>"))
     return Markup("").join(pieces)
 
 
-def _picture(match: re.Match[str]) -> str:
+def _picture(match: re.Match[str]) -> Markup:
     char = match[0]
-    code = ord(char)
-    if code < 32:
-        return chr(0x2400 + code)
-    if code == 127:
-        return "\u2421"
-    return f"<U+{code:04X}>"
+    names = {"\r": "\\r", "\x1b": "\\e", "\0": "\\0"}
+    name = names.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 256 else f"U+{ord(char):04X}")
+    return Markup('<span class="ctl">{}</span>').format(name)
 
 
-def visible(text: str) -> str:
-    """Control, zero-width and bidirectional characters as something that can be seen."""
-    return _HIDDEN.sub(_picture, text)
+def visible(text: str) -> Markup:
+    """Escapes a text and shows control, zero-width and bidirectional characters by name."""
+    pieces = []
+    position = 0
+    for match in _HIDDEN.finditer(text):
+        pieces += [escape(text[position : match.start()]), _picture(match)]
+        position = match.end()
+    return Markup("").join([*pieces, escape(text[position:])])
 
 
 def spanned(text: str, spans: tuple[tuple[int, int], ...]) -> Markup:
@@ -114,17 +116,17 @@ def spanned(text: str, spans: tuple[tuple[int, int], ...]) -> Markup:
     for start, end in spans:
         if start < position or end <= start:
             continue
-        pieces.append(escape(visible(text[position:start])))
+        pieces.append(visible(text[position:start]))
         pieces.append(Markup("<mark>{}</mark>").format(visible(text[start:end])))
         position = end
-    pieces.append(escape(visible(text[position:])))
+    pieces.append(visible(text[position:]))
     return Markup("").join(pieces)
 
 
 def highlight(text: str, needle: str) -> Markup:
     """Escapes a line and marks every occurrence of a text, whatever its case."""
     if not needle:
-        return escape(visible(text))
+        return visible(text)
     found = re.finditer(re.escape(needle), text, re.IGNORECASE)
     return spanned(text, tuple(m.span() for m in found))
 

@@ -1,0 +1,67 @@
+"""`/settings`: each value and where it came from; `/healthz`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from webapp import settings as setting_table
+from webapp.settings import Settings
+
+
+def rows(answer: Any) -> dict[str, tuple[str, str]]:
+    """Value and origin of each setting."""
+    found = {}
+    for row in answer.doc.one("table", class_="settings").one("tbody").all("tr"):
+        cells = row.all("td")
+        found[cells[0].one("code").text] = (cells[1].text, cells[2].text)
+    return found
+
+
+def test_every_setting_is_shown_with_its_help(site: Any) -> None:
+    answer = site.get("/settings")
+    assert answer.status == 200
+    assert list(rows(answer)) == [row.name for row in setting_table.TABLE]
+    for row in setting_table.TABLE:
+        assert row.help in answer.text
+
+
+def test_each_value_says_where_it_came_from(
+    tmp_path: Path, make_site: Callable[[Settings], Any]
+) -> None:
+    config = tmp_path / "home" / ".config" / "opencode-memory"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text("trash_days = 7\nkeep_recent = 3\nmask = false\n")
+    plugin = tmp_path / "home" / ".config" / "opencode"
+    plugin.mkdir()
+    (plugin / "opencode.json").write_text(
+        '{"plugin": [["@log0u7/opencode-memory", {"keepRecent": 4, "maxSessions": 50}]]}'
+    )
+    env = {"HOME": str(tmp_path / "home"), "OPENCODE_MEMORY_KEEP_RECENT": "2"}
+    site = make_site(setting_table.load({"db": str(tmp_path / "my.db")}, env))
+    found = rows(site.get("/settings"))
+    assert found["db"] == (str(tmp_path / "my.db"), "--db")
+    assert found["keep_recent"] == ("2", "OPENCODE_MEMORY_KEEP_RECENT")
+    assert found["trash_days"] == ("7", str(config / "config.toml"))
+    assert found["mask"] == ("false", str(config / "config.toml"))
+    assert found["max_sessions"] == ("50", str(plugin / "opencode.json"))
+    assert found["retention_days"] == ("0", "default")
+    assert found["opencode_db"] == ("none found", "default")
+
+
+def test_the_databases_that_were_found_are_named(
+    settings: Settings, make_site: Callable[[Settings], Any]
+) -> None:
+    settings.opencode_dir.mkdir(parents=True)
+    for name in ("opencode.db", "opencode-beta.db"):
+        (settings.opencode_dir / name).touch()
+    value, _ = rows(make_site(settings).get("/settings"))["opencode_db"]
+    assert value.endswith("opencode.db, " + str(settings.opencode_dir / "opencode-beta.db"))
+
+
+def test_healthz_answers_without_secrets_or_paths(site: Any) -> None:
+    answer = site.get("/healthz")
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.body == b'{"ok":true}\n'
