@@ -14,6 +14,7 @@ import pytest
 from webapp.settings import Settings
 
 KEYS = "ses_dd3fa5e7effemH7wTRNHHN8qG8"
+EMPTY = "ses_dd3fa4afcffekVr5jSKEyzYeLu"
 FORM = {"title": "New", "kind": "fact", "scope": "global", "body": "b", "tags": ""}
 PAGES = ("/", "/?q=live", "/?tab=transcripts", "/?tab=transcripts&q=x", "/entries/new", "/trash",
          "/transcripts", "/transcripts?show=missing", "/cleanup", "/cleanup?max_sessions=1",
@@ -227,6 +228,9 @@ def test_a_store_that_breaks_while_the_server_runs_is_told(site: Any) -> None:
 
 def write_protected(site: Any) -> str:
     site.save("Live entry", "needle")
+    gone = site.save("Gone entry")
+    site.follow(site.post(f"/entries/{gone.id}/forget"))
+    site.get(f"/transcripts/{EMPTY}")
     with site.store() as store:
         store.rows("PRAGMA wal_checkpoint(TRUNCATE)")
     os.chmod(site.settings.db, 0o444)
@@ -277,7 +281,9 @@ def test_every_page_of_a_read_only_store_works_and_says_so(read_only: Any) -> No
 
 def test_a_read_only_store_offers_no_button_that_forgets_or_exports(read_only: Any) -> None:
     link = read_only.get("/").doc.one(class_="entry-hit").one("h2").one("a").attrs["href"]
-    for path in ("/", "/?q=needle", link, "/transcripts", "/trash"):
+    trashed = [a.attrs["href"] for h in read_only.get("/trash").doc.all("h2") for a in h.all("a")]
+    plan = f"/cleanup?session={EMPTY}&keep_recent=0"
+    for path in ("/", "/?q=needle", link, "/transcripts", "/trash", *trashed, plan):
         answer = read_only.get(path)
         for form in answer.doc.all("form"):
             assert form.attrs.get("method") != "post", (path, form.attrs)

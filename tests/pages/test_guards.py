@@ -65,23 +65,20 @@ def test_no_rule_takes_a_write_by_another_method(site: Any) -> None:
         assert not ("POST" in rule.methods and "GET" in rule.methods), rule
 
 
-@pytest.mark.parametrize("path", WRITES)
-def test_a_write_asked_for_with_get_is_a_405_or_a_page_and_changes_nothing(
-    used: Any, path: str
-) -> None:
+def test_a_write_asked_for_with_get_is_a_405_or_a_page_and_changes_nothing(used: Any) -> None:
     before = state(used)
-    answer = used.get(path.format(**used.names), query_string=FORM)
-    pages = ("/entries", "/entries/{entry}", "/cleanup")
-    assert answer.status in ((200, 302) if path in pages else (405,))
-    if answer.status == 405:
-        assert "another kind of request" in answer.doc.one(role="alert").text
-    for method in ("PUT", "DELETE", "PATCH"):
-        other = used.client.open(path.format(**used.names), method=method, data=FORM)
-        assert other.status_code == 405
+    for path in WRITES:
+        answer = used.get(path.format(**used.names), query_string=FORM)
+        pages = ("/entries", "/entries/{entry}", "/cleanup")
+        assert answer.status in ((200, 302) if path in pages else (405,)), path
+        if answer.status == 405:
+            assert "another kind of request" in answer.doc.one(role="alert").text
+        for method in ("PUT", "DELETE", "PATCH"):
+            other = used.client.open(path.format(**used.names), method=method, data=FORM)
+            assert other.status_code == 405
     assert state(used) == before
 
 
-@pytest.mark.parametrize("path", WRITES)
 @pytest.mark.parametrize(
     "headers",
     [
@@ -102,12 +99,13 @@ def test_a_write_asked_for_with_get_is_a_405_or_a_page_and_changes_nothing(
     ],
 )
 def test_a_write_from_another_site_is_refused_and_changes_nothing(
-    used: Any, path: str, headers: dict[str, str]
+    used: Any, headers: dict[str, str]
 ) -> None:
     before = state(used)
-    answer = used.post(path.format(**used.names), FORM, headers=headers)
-    assert answer.status == 403
-    assert "A page of another site sent this" in answer.text
+    for path in WRITES:
+        answer = used.post(path.format(**used.names), FORM, headers=headers)
+        assert answer.status == 403, path
+        assert "A page of another site sent this" in answer.text
     assert state(used) == before
 
 
@@ -160,20 +158,15 @@ FOREIGN = (
 
 
 @pytest.mark.parametrize("host", ["", *FOREIGN])
-@pytest.mark.parametrize("path", ["/", "/healthz", "/static/app.css", "/nosuch", "/entries/x"])
-def test_any_other_name_is_refused_before_anything_else(site: Any, host: str, path: str) -> None:
+def test_any_other_name_is_refused_before_anything_else(site: Any, host: str) -> None:
     environ = {"HTTP_HOST": host.encode().decode("latin-1")}
-    answer = site.get(path, environ_overrides=environ)
-    assert answer.status == 403
-    for name, value in guards.HEADERS.items():
-        assert answer.headers[name] == value
-    written = site.post("/entries", FORM, environ_overrides=environ)
-    assert written.status == 403
+    for path in ("/", "/healthz", "/static/app.css", "/nosuch", "/entries/x"):
+        answer = site.get(path, environ_overrides=environ)
+        assert answer.status == 403, path
+        for name, value in guards.HEADERS.items():
+            assert answer.headers[name] == value
+    assert site.post("/entries", FORM, environ_overrides=environ).status == 403
     assert not site.settings.db.exists()
-
-
-def test_without_a_host_nothing_is_answered(site: Any) -> None:
-    assert site.get("/", environ_overrides={"HTTP_HOST": ""}).status == 403
 
 
 @pytest.mark.parametrize(
@@ -224,7 +217,7 @@ POLICY = {
         ("/receipts", 200), ("/receipts/9", 404), ("/stats", 200), ("/settings", 200),
         ("/healthz", 200), ("/jobs/x", 404), ("/trash/purge", 405), ("/nosuch", 404),
         ("/static/app.css", 200), ("/static/app.js", 200), ("/static/vendor/htmx.min.js", 200),
-        ("/static/nosuch.css", 404), ("/static/../webapp/errors.py", 404), ("//evil.example/", 308),
+        ("/static/nosuch.css", 404), ("/static/../webapp/errors.py", 404),
         ("/boom", 500),
     ],
 )  # fmt: skip
@@ -264,6 +257,15 @@ def test_a_forged_cookie_is_ignored(site: Any) -> None:
     site.client.set_cookie(f"opencode_memory_{site.settings.port}", "eyJfZmxhc2hlcyI6W119.x.y")
     answer = site.get("/")
     assert answer.status == 200 and answer.toasts == []
+
+
+def test_a_path_that_looks_like_another_host_stays_here(site: Any) -> None:
+    answer = site.get("/", environ_overrides={"PATH_INFO": "//evil.example/x"})
+    assert answer.status in (308, 404)
+    if answer.status == 308:
+        assert urlsplit(urljoin("http://localhost/", answer.location)).netloc == "localhost"
+    for name, value in guards.HEADERS.items():
+        assert answer.headers[name] == value
 
 
 # Where a form leads back to ---------------------------------------------------------------------
@@ -319,8 +321,7 @@ def test_no_template_needs_what_the_policy_forbids(path: Path) -> None:
 def test_no_template_takes_a_value_for_markup(path: Path) -> None:
     text = path.read_text("utf-8")
     assert not re.search(r"\|\s*safe\b|autoescape\s+false|\bMarkup\b", text)
-    for attribute in re.findall(r"""=\{\{""", text):
-        pytest.fail(f"an attribute without quotes: {attribute}")
+    assert not re.search(r"""\s[\w-]+=\{[{%]""", text), "an attribute without quotes"
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -29,6 +29,8 @@ from webapp.transcripts.library import get, missing
 if TYPE_CHECKING:
     from tests.unit.conftest import Talk
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
 NOW = 1_800_000_000_000
 
 

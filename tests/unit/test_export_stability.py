@@ -29,6 +29,8 @@ from webapp.transcripts.library import get, open_transcript, transcripts
 if TYPE_CHECKING:
     from tests.unit.conftest import Talk
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
 NOW = 1_800_000_000_000
 LATER = NOW + 3_600_000
 DATED = "## notice · 2027-01-15 09:00:00Z · "

@@ -24,6 +24,8 @@ from webapp.transcripts.files import (
     Offsets,
     load_marks,
     locked,
+    marks_around,
+    marks_of,
     marks_path,
     offsets_path,
     parse_mark,
@@ -199,7 +201,7 @@ def test_spoilt_counts_still_give_the_right_lines(
 ) -> None:
     path = tmp_path / "t.md"
     size = numbered(path)
-    read_window(path, 1, 1, size, stable)
+    Offsets.of(path, size, stable)
     spoil(offsets_path(path), offsets_path(path).read_bytes())
     for number in (1, 9_000, 20_000, 39_999, 40_000):
         assert read_window(path, number, number, size, stable) == [Line(number, f"line {number}")]
@@ -209,7 +211,7 @@ def test_spoilt_counts_still_give_the_right_lines(
 def test_counts_are_kept_used_and_carried_on(tmp_path: Path) -> None:
     path = tmp_path / "t.md"
     size = numbered(path)
-    read_window(path, 1, 1, size)
+    read_window(path, 39_000, 39_001, size)
     kept = offsets_path(path).read_bytes()
     assert stat.S_IMODE(offsets_path(path).stat().st_mode) == 0o600
     state = offsets_path(path).stat().st_mtime_ns
@@ -237,7 +239,7 @@ def test_another_program_s_file_is_counted_anew_when_it_changed(
 ) -> None:
     path = tmp_path / "t.md"
     size = numbered(path)
-    read_window(path, 1, 1, size, stable=False)
+    Offsets.of(path, size, stable=False)
     lines = {"same size": size // 2, "longer": size, "shorter": size // 4}[change]
     path.write_bytes(b"y\n" * lines)
     os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
@@ -327,7 +329,7 @@ def test_a_file_that_is_gone_or_no_file_is_told_in_a_sentence(tmp_path: Path) ->
 def test_a_file_that_shrank_gives_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "t.md"
     size = numbered(path)
-    read_window(path, 1, 1, size)
+    Offsets.of(path, size, stable=True)
     path.write_bytes(path.read_bytes()[:12])
     assert read_window(path, 1, 9, size) == [Line(1, "line 1"), Line(2, "line ")]
     assert read_window(path, 30_000, 30_009, size) == []
@@ -364,6 +366,71 @@ def test_marks_are_read_up_to_their_good_length(tmp_path: Path) -> None:
     marks_path(path).write_text(first.dump() + second.dump() + "12\tuser")
     assert load_marks(path) == [first, second]
     assert load_marks(path, len(first.dump())) == [first]
+
+
+def test_only_as_much_is_counted_as_a_window_needs(tmp_path: Path) -> None:
+    path = tmp_path / "t.md"
+    size = numbered(path)
+    assert len(Offsets.of(path, size, True, 1).counts) == 0
+    some = Offsets.of(path, size, True, 20_000)
+    assert 0 < len(some.counts) < size // BLOCK
+    for number in (1, 19_999, 20_000, 39_000, 40_000, 7):
+        assert read_window(path, number, number, size) == [Line(number, f"line {number}")]
+    assert Offsets.of(path, size, True).total() == 40_000
+
+
+KINDS = ("header", "message:user", "message:assistant", "tool", "error", "notice", "end")
+
+
+def some_marks(path: Path, seed: int, count: int) -> list[Mark]:
+    """Marks as exports leave them: an `end` on the last line of an append."""
+    chance = random.Random(seed)
+    marks, line = [Mark(1, "header", "ses", "d", "title")], 1
+    while len(marks) < count:
+        line += chance.choice((1, 1, 2, 50, 3_000))
+        marks.append(Mark(line, chance.choice(KINDS[1:-1]), f"id{line}", "d", "label"))
+        if chance.random() < 0.3:
+            line += chance.choice((0, 1, 9))
+            marks.append(Mark(line, "end", "", str(line * 10), ""))
+    marks_path(path).write_text("".join(mark.dump() for mark in marks))
+    return marks
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 400])
+def test_the_marks_around_some_lines_tell_all_that_all_marks_tell(
+    count: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.md"
+    for seed in range(6):
+        marks = some_marks(path, seed, count)
+        real = [mark for mark in marks if mark.kind != "end"]
+        chance = random.Random(seed)
+        for _ in range(60):
+            first = chance.choice((chance.choice(marks).line, chance.randrange(1, 10**5)))
+            last = first + chance.choice((0, 1, 200, 5_000))
+            found = [m for m in marks_around(path, first, last) if m.kind != "end"]
+            above = [mark for mark in real if mark.line <= first]
+            below = [mark for mark in real if mark.line > last]
+            needed = above[-1:] + [m for m in real if first < m.line <= last] + below[:1]
+            assert [mark for mark in found if mark in needed] == needed
+            assert len(found) <= len(needed) + 3
+
+
+def test_the_marks_around_lines_without_marks_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "t.md"
+    assert marks_around(path, 1, 9) == []
+    marks_path(path).touch()
+    assert marks_around(path, 1, 9) == []
+    marks_path(path).write_text("12\tuser")
+    assert marks_around(path, 1, 9) == []
+
+
+def test_marks_of_some_kinds_are_those_of_all_marks(tmp_path: Path) -> None:
+    path = tmp_path / "t.md"
+    assert marks_of(path, ["notice"]) == []
+    marks = some_marks(path, 1, 300)
+    for kinds in (["notice"], ["message:user", "error"], ["header"], ["none"], ["mess", "."]):
+        assert marks_of(path, kinds) == [mark for mark in marks if mark.kind in kinds]
 
 
 def test_a_lock_is_exclusive_and_makes_the_file_private(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ from webapp.transcripts.library import get, transcripts
 if TYPE_CHECKING:
     from tests.unit.conftest import Talk
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
 NewTalk = Callable[..., "Talk"]
 TOKEN = "gh" + "p_" + "FakeFixture0" * 3
 

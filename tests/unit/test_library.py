@@ -25,6 +25,8 @@ from webapp.transcripts.library import get, listing, open_transcript, transcript
 if TYPE_CHECKING:
     from tests.unit.conftest import Talk
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
 NewTalk = Callable[..., "Talk"]
 NOW = 1_800_000_000_000
 TOKEN = "gh" + "p_" + "FakeFixture0" * 3

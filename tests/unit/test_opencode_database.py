@@ -21,6 +21,8 @@ from webapp.transcripts.export import export_many
 if TYPE_CHECKING:
     from tests.unit.conftest import Talk
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
 
 def nothing(path: Path) -> None:
     """Leaves the path empty."""

@@ -181,8 +181,14 @@ TOKENS = st.sampled_from([*CASES, "before", "after", "case", "bef", "efore", '"b
 )
 @hypothesis_settings(max_examples=150, deadline=None)
 def test_any_mixture_of_cases_filters_and_pages_is_legal(
-    corpus: Store, pieces: list[str], glue: str, scope: str | None, sort: str, limit: int, offset: int
-) -> None:  # fmt: skip
+    corpus: Store,
+    pieces: list[str],
+    glue: str,
+    scope: str | None,
+    sort: str,
+    limit: int,
+    offset: int,
+) -> None:
     query = SearchQuery(glue.join(pieces)[:900], scope, sort=sort, limit=limit, offset=offset)
     search(corpus, query, NOW)
 

@@ -304,8 +304,9 @@ def test_a_value_of_another_type_is_named_with_the_file(env: dict[str, str], tex
 def test_the_plugins_options_are_read_with_comments_and_trailing_commas(
     env: dict[str, str], name: str
 ) -> None:
-    text = '{\n// memory\n"plugin": ["x", ["%s", {"retentionDays": 7, /* days */ "keepRecent": 3,}],],}'
-    path = opencode(env, text % PLUGIN, name)
+    options = '{"retentionDays": 7, /* days */ "keepRecent": 3,}'
+    text = f'{{\n// memory\n"plugin": ["x", ["{PLUGIN}", {options}],],}}'
+    path = opencode(env, text, name)
     found = load({}, env)
     assert (found.retention_days, found.keep_recent) == (7, 3)
     assert found.origins["keep_recent"] == str(path)

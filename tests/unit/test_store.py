@@ -266,6 +266,19 @@ def test_a_write_that_fails_in_the_middle_changes_nothing(tmp_path: Path) -> Non
         save(store, "Two")
 
 
+def test_a_write_that_sqlite_itself_rolled_back_tells_its_own_error(tmp_path: Path) -> None:
+    with Store(filled(tmp_path / "memory.db")).session() as store:
+        store.rows(
+            "CREATE TRIGGER keeper BEFORE DELETE ON entries"
+            " BEGIN SELECT RAISE(ROLLBACK, 'entries are kept by law'); END"
+        )
+        (entry,) = search(store, SearchQuery()).hits
+        with pytest.raises(Unreadable, match="kept by law"):
+            entries.forget(store, [entry.entry.id], "tester")
+        assert trash.count(store) == 0
+        save(store, "Two")
+
+
 def test_the_version_changes_with_every_write_of_any_process(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     store = Store(path)
@@ -298,30 +311,53 @@ def test_a_write_gives_up_on_a_lock_with_a_plain_sentence_and_changes_nothing(
         save(store, "Two")
 
 
-def test_a_write_waits_longer_than_one_busy_timeout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 20)
-    path = filled(tmp_path / "memory.db")
+@contextmanager
+def locked_for_a_while(path: Path, *statements: str) -> Iterator[threading.Event]:
+    """Another connection runs statements that take a lock, and lets go of it after 0.3 seconds;
+    the event is set then."""
     held = threading.Event()
     release = threading.Event()
 
     def hold() -> None:
-        with locked(path):
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            for statement in statements:
+                other.execute(statement).fetchall()
             held.set()
             release.wait(30)
+            other.execute("ROLLBACK")
 
     holder = threading.Thread(target=hold)
     holder.start()
     assert held.wait(30)
     timer = threading.Timer(0.3, release.set)
     timer.start()
-    with Store(path).session() as store:
-        save(store, "Two")
-        assert release.is_set()
-        assert search(store, SearchQuery("apples")).total == 2
-    holder.join(30)
+    yield release
     timer.join(30)
+    holder.join(30)
+
+
+def test_a_write_waits_longer_than_one_busy_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 20)
+    path = filled(tmp_path / "memory.db")
+    with locked_for_a_while(path, "BEGIN IMMEDIATE") as released, Store(path).session() as store:
+        save(store, "Two")
+        assert released.is_set()
+        assert search(store, SearchQuery("apples")).total == 2
+
+
+def test_the_switch_to_wal_waits_longer_than_one_busy_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 20)
+    path = filled(tmp_path / "memory.db")
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA journal_mode = delete")
+    reading = ("BEGIN", "SELECT * FROM entries")
+    with locked_for_a_while(path, *reading) as released, Store(path).session() as store:
+        assert released.is_set()
+        assert store.value("PRAGMA journal_mode") == "wal"
 
 
 @pytest.mark.usefixtures("impatient")

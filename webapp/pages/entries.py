@@ -89,7 +89,7 @@ def update(entry_id: str) -> Any:
 @blueprint.post("/entries/<entry_id>/forget")
 def forget(entry_id: str) -> Any:
     """Moves an entry to the trash; the toast undoes it."""
-    (gone,) = entries.forget(current.store(), [entry_id], current.settings().user)
+    (gone,) = entries.forget(current.writable(), [entry_id], current.settings().user)
     undo = url_for("trash.restore", entry_id=entry_id)
     return render.back(url_for("search.index"), f"“{gone.title}” is in the trash.", undo)
 

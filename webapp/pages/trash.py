@@ -35,17 +35,17 @@ def _index(status: int = 200, conflicts: list[dict[str, Any]] | None = None) -> 
 @blueprint.post("/trash/<entry_id>/restore")
 def restore(entry_id: str) -> Any:
     """Restores one entry; a conflict is shown with its choices and changes nothing."""
-    form = request.form
+    store, form = current.writable(), request.form
     try:
         entry = trash.restore(
-            current.store(),
+            store,
             entry_id,
             current.settings().user,
             form.get("choice"),
             form.get("title"),
         )
     except Conflict as error:
-        item = trash.get(current.store(), entry_id)
+        item = trash.get(store, entry_id)
         return _index(409, [{"item": item, "live": error.details.get("entry"), "error": error}])
     return render.back(
         url_for("trash.index"), f"“{entry.title}” is back in {entry.scope}.",
@@ -56,15 +56,16 @@ def restore(entry_id: str) -> Any:
 @blueprint.post("/trash/restore")
 def restore_many() -> Any:
     """Restores the ticked entries; those in conflict stay and are shown with their choices."""
+    store = current.writable()
     done = 0
     conflicts: list[dict[str, Any]] = []
     problems: list[str] = []
     for entry_id in _ticked():
         try:
-            trash.restore(current.store(), entry_id, current.settings().user)
+            trash.restore(store, entry_id, current.settings().user)
             done += 1
         except Conflict as error:
-            item = trash.get(current.store(), entry_id)
+            item = trash.get(store, entry_id)
             conflicts.append({"item": item, "live": error.details.get("entry"), "error": error})
         except MemoryAppError as error:
             problems.append(error.message)
@@ -78,20 +79,22 @@ def restore_many() -> Any:
 @blueprint.post("/trash/<entry_id>/purge")
 def purge(entry_id: str) -> Any:
     """Destroys one entry for good."""
-    trash.get(current.store(), entry_id)
-    trash.purge(current.store(), [entry_id], current.settings().user)
+    store = current.writable()
+    trash.get(store, entry_id)
+    trash.purge(store, [entry_id], current.settings().user)
     return render.back(url_for("trash.index"), "Destroyed 1 entry for good.")
 
 
 @blueprint.post("/trash/purge")
 def purge_many() -> Any:
     """Destroys the ticked entries, or with `all` everything that the page was showing a count of."""
+    store = current.writable()
     ids = None if request.form.get("all") else _ticked()
-    if ids is None and request.form.get("count") != str(trash.count(current.store())):
+    if ids is None and request.form.get("count") != str(trash.count(store)):
         raise Conflict(
             "The trash has changed since this page was shown, so nothing was destroyed. Look again."
         )
-    count = trash.purge(current.store(), ids, current.settings().user)
+    count = trash.purge(store, ids, current.settings().user)
     word = filters.plural(count, "entry", "entries")
     return render.back(url_for("trash.index"), f"Destroyed {word} for good.")
 

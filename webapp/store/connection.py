@@ -22,6 +22,11 @@ BUSY_TIMEOUT_MS = 5000
 WRITE_PATIENCE_S = 15.0
 """How long a write waits for another process before it gives up."""
 
+INDEXING_S = 0.5
+PAUSE_S = 0.12
+"""The time that indexing a large store takes the lock for, and leaves it for: SQLite asks again for
+a lock at least every 100 ms, so that a writer that waits comes in between."""
+
 
 def now_ms() -> int:
     """The present in epoch milliseconds, the unit of every time in memory.db."""
@@ -201,16 +206,20 @@ class Store:
             self._open_read_only(f"the folder of {self.path} is write-protected")
             return
         if found.missing or found.kind == "empty":
-            self._begin()
-            try:
+            with self._transaction():
                 layout.migrate(self._file, now_ms())
-                self._file.commit()
-            except BaseException:
-                self._file.rollback()
-                raise
+            self._index()
             schema = self._pragma("schema_version")
         self._assert_pragmas()
         self._known = (state.st_dev, state.st_ino, schema)
+
+    def _index(self) -> None:
+        more = True
+        while more:
+            with self._transaction():
+                more = layout.index_some(self._file, INDEXING_S)
+            if more:
+                time.sleep(PAUSE_S)
 
     def _use_wal(self) -> None:
         if self._pragma("journal_mode") != "wal":
@@ -263,8 +272,17 @@ class Store:
                 "A network file system may be the reason."
             )
 
-    def _begin(self) -> None:
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
         self._patiently("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.db.commit()
+        except BaseException:
+            # A full disk, for one, has rolled back already.
+            if self.db.connection().in_transaction:
+                self.db.rollback()
+            raise
 
     def _patiently(self, sql: str) -> None:
         deadline = time.monotonic() + WRITE_PATIENCE_S
@@ -294,15 +312,8 @@ class Store:
         if self.read_only:
             raise ReadOnly(f"{self.read_only} Nothing was changed.")
         try:
-            self._begin()
-            try:
+            with self._transaction():
                 yield
-                self.db.commit()
-            except BaseException:
-                # A full disk, for one, has rolled back already.
-                if self.db.connection().in_transaction:
-                    self.db.rollback()
-                raise
         except _ERRORS as error:
             raise self._plain(error) from error
 

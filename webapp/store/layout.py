@@ -5,6 +5,7 @@ Everything we add is additive and recorded in `webapp_migrations`; `user_version
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -49,6 +50,12 @@ PUBLIC_DDL = (
 )
 
 OUR_INDEXES = ("webapp_words", "webapp_grams")
+SEARCH_INDEX = "0005-search-index"
+SLICE = 200
+"""Entries that are indexed between two looks at the clock; of the longest, a tenth of a second."""
+
+_ALL = 2**63 - 1
+"""The largest rowid: what `webapp_indexed` holds once every entry is in our indexes."""
 
 _ADD = (
     "INSERT INTO {t}(rowid, title, body, tags) VALUES (new.rowid, new.title, new.body, new.tags);"
@@ -68,11 +75,19 @@ def _index_ddl() -> tuple[str, ...]:
         " tokenize='porter unicode61 remove_diacritics 2', prefix='2 3')",
         f"CREATE VIRTUAL TABLE IF NOT EXISTS webapp_grams USING fts5({content}, tokenize='trigram')",
         "INSERT INTO webapp_words(webapp_words, rank) VALUES ('rank', 'bm25(8.0, 1.0, 4.0)')",
-        f"CREATE TRIGGER IF NOT EXISTS webapp_ai AFTER INSERT ON entries BEGIN {add} END",
-        f"CREATE TRIGGER IF NOT EXISTS webapp_ad AFTER DELETE ON entries BEGIN {drop} END",
-        "CREATE TRIGGER IF NOT EXISTS webapp_au AFTER UPDATE OF title, body, tags ON entries"
-        f" BEGIN {drop} {add} END",
-        *(f"INSERT INTO {name}({name}) VALUES ('rebuild')" for name in OUR_INDEXES),
+        # `index_some` goes through the entries in the order of their rowids; until it has come to
+        # a row, the triggers leave it alone.
+        "CREATE TABLE IF NOT EXISTS webapp_indexed (upto INTEGER NOT NULL)",
+        *(f"DROP TRIGGER IF EXISTS {name}" for name in ("webapp_ai", "webapp_ad", "webapp_au")),
+        "CREATE TRIGGER webapp_ai AFTER INSERT ON entries"
+        f" WHEN new.rowid <= (SELECT upto FROM webapp_indexed) BEGIN {add} END",
+        "CREATE TRIGGER webapp_ad AFTER DELETE ON entries"
+        f" WHEN old.rowid <= (SELECT upto FROM webapp_indexed) BEGIN {drop} END",
+        "CREATE TRIGGER webapp_au AFTER UPDATE OF title, body, tags ON entries"
+        f" WHEN old.rowid <= (SELECT upto FROM webapp_indexed) BEGIN {drop} {add} END",
+        *(f"INSERT INTO {name}({name}) VALUES ('delete-all')" for name in OUR_INDEXES),
+        "DELETE FROM webapp_indexed",
+        f"INSERT INTO webapp_indexed SELECT coalesce(min(rowid) - 1, {_ALL}) FROM entries",
     )
 
 
@@ -122,7 +137,7 @@ MIGRATIONS: tuple[tuple[str, Callable[[Runs], None]], ...] = (
               actor TEXT NOT NULL, summary TEXT NOT NULL, detail TEXT NOT NULL DEFAULT '{}')""",
         ),
     ),
-    ("0005-search-index", _run(*_index_ddl())),
+    (SEARCH_INDEX, _run(*_index_ddl())),
     (
         "0006-entries-by-age",
         _run(
@@ -151,6 +166,8 @@ _MIGRATIONS_DDL = (
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What a file turned out to be.
+
+    `missing` names what we add and is not there, or not to its end.
 
     kind: `empty`, `public` (the plugin's), `ours`, `foreign` or `newer` (readable, never written)
     or `unreadable` (its entries cannot even be read). `difference` says in words what is not ours.
@@ -210,7 +227,11 @@ def inspect(db: Runs) -> Layout:
         return Layout(
             "newer", f"was changed by a newer version of this program ({', '.join(newer)})"
         )
-    return Layout("ours", missing=tuple(name for name, _ in MIGRATIONS if name not in applied))
+    missing = tuple(name for name, _ in MIGRATIONS if name not in applied)
+    if not missing and "webapp_indexed" in tables:
+        (upto,) = db.execute_sql("SELECT upto FROM webapp_indexed").fetchone()
+        missing = () if upto == _ALL else (SEARCH_INDEX,)
+    return Layout("ours", missing=missing)
 
 
 def _names(names: list[str]) -> str:
@@ -234,3 +255,28 @@ def migrate(db: Runs, now: int) -> list[str]:
             db.execute_sql("INSERT INTO webapp_migrations VALUES (?, ?)", (name, now))
             done.append(name)
     return done
+
+
+def index_some(db: Runs, seconds: float) -> bool:
+    """Puts the next entries into our search indexes, for about so long; says whether there are
+    more. To be called inside a write transaction, of whatever process, until it says no.
+
+    A rebuild in one go holds the write lock for 13 s where there are 100,000 entries, and the
+    plugin gives up after 5.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        upto, last = db.execute_sql(
+            "SELECT upto, (SELECT max(rowid) FROM (SELECT rowid FROM entries WHERE rowid > upto"
+            f" ORDER BY rowid LIMIT {SLICE})) FROM webapp_indexed"
+        ).fetchone()
+        for name in OUR_INDEXES if last is not None else ():
+            db.execute_sql(
+                f"INSERT INTO {name}(rowid, title, body, tags) SELECT rowid, title, body, tags"
+                " FROM entries WHERE rowid > ? AND rowid <= ? ORDER BY rowid",
+                (upto, last),
+            )
+        db.execute_sql("UPDATE webapp_indexed SET upto = ?", (_ALL if last is None else last,))
+        if last is None:
+            return False
+    return True

@@ -22,7 +22,7 @@ from webapp.errors import InvalidInput, Unreadable
 from webapp.settings import Settings
 from webapp.store import Store
 from webapp.transcripts import window
-from webapp.transcripts.files import LINE_SHOWN
+from webapp.transcripts.files import BLOCK, LINE_SHOWN
 from webapp.transcripts.library import Transcript, transcripts
 
 MAX_HITS = 200
@@ -220,7 +220,7 @@ class _Search:
             timer = threading.Timer(TIMEOUT_S, process.kill)
             timer.start()
             try:
-                for is_hit, path, number, text, spans in self._events(process, words):
+                for is_hit, path, number, offset, text, spans in self._events(process, words):
                     if is_hit:
                         total += 1
                         counts[path] = counts.get(path, 0) + 1
@@ -235,7 +235,8 @@ class _Search:
                         0 < number - last_hit.get(path, number) <= self._context
                     ):
                         continue
-                    line = self._line(self._by_path[path], number, text, spans, is_hit)
+                    item = self._by_path[path]
+                    line = self._line(item, number, offset, text, spans, is_hit)
                     lines.setdefault(path, []).append(line)
             finally:
                 timed_out = not timer.is_alive()
@@ -260,8 +261,9 @@ class _Search:
 
     def _events(
         self, process: subprocess.Popen[bytes], words: Sequence[str]
-    ) -> Iterator[tuple[bool, str, int, str, list[tuple[int, int]]]]:
-        """Hits and lines around them: whether it is a hit, path, number, text and spans."""
+    ) -> Iterator[tuple[bool, str, int, int, str, list[tuple[int, int]]]]:
+        """Hits and lines around them: whether it is a hit, path, number, place in the file, text
+        and spans."""
         folded = [word.casefold() for word in words]
         for raw in process.stdout or ():
             event = json.loads(raw)
@@ -284,14 +286,16 @@ class _Search:
                     "|".join(map(re.escape, words)), text, re.IGNORECASE)]  # fmt: skip
             else:
                 spans = _spans(line, data["submatches"])
-            yield event["type"] == "match", path, number, text, spans
+            yield event["type"] == "match", path, number, data["absolute_offset"], text, spans
 
     def _line(
-        self, item: Transcript, number: int, text: str, spans: list[tuple[int, int]], is_hit: bool
-    ) -> HitLine:
+        self, item: Transcript, number: int, offset: int, text: str, spans: list[tuple[int, int]],
+        is_hit: bool,
+    ) -> HitLine:  # fmt: skip
         masked = secrets.mask(text) if self._mask else text
         if self._mask and masked == text and len(text) < LINE_SHOWN and _KEY_LIKE.search(text):
-            masked = window.masked_line(item, number) or text
+            around = window.masked_line(item, number) if _may_be_key(item.path, offset) else ""
+            masked = around or text
         if masked != text:
             # The spans would point into the text as it was; a masked line is marked anew.
             found = {text[start:end] for start, end in spans}
@@ -309,6 +313,20 @@ class _Search:
             ]  # fmt: skip
             text = lead + text[start:end] + ("…" if end < len(text) else "")
         return HitLine(number, text, tuple(spans), is_hit)
+
+
+def _may_be_key(path: Path, offset: int) -> bool:
+    """Whether the lines around a place name a private key, or are too long to tell. A path is as
+    long a word as a line of a key, and to look at all lines around each takes milliseconds."""
+    with path.open("rb", buffering=0) as file:
+        file.seek(max(0, offset - BLOCK))
+        before = file.read(min(offset, BLOCK))
+        after = file.read(BLOCK)
+    return (
+        b"PRIVATE KEY" in before + after
+        or (len(before) == BLOCK and before.count(b"\n") < window.MASK_ABOVE)
+        or (len(after) == BLOCK and after.count(b"\n") <= window.MASK_ABOVE)
+    )
 
 
 def _raw(value: dict[str, Any]) -> bytes:
