@@ -94,7 +94,11 @@ def test_a_range_is_selected_and_its_copied_link_opens_elsewhere(
     expect(other.locator(".banner")).to_have_count(0)
 
     other.goto(re.sub(r"h=[0-9a-f]{8}", "h=00000000", link))
+    expect(other.locator(".banner.warn")).to_contain_text("It stands nowhere else")
+    other.goto(link.replace("/917-921", "/17-21").replace("#L917", "#L17"))
     expect(other.locator(".banner.warn")).to_contain_text("copied from other text")
+    other.get_by_role("link", name="lines 917-921").click()
+    assert band(other) == [917, 918, 919, 920, 921]
 
 
 def test_a_range_typed_by_hand_opens_its_window(site: Any, page: Page) -> None:

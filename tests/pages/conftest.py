@@ -169,7 +169,7 @@ class Answer:
 
     @property
     def toasts(self) -> list[str]:
-        return [node.one("span").text for node in self.doc.all(class_="toast")]
+        return [node.all("span")[0].text for node in self.doc.all(class_="toast")]
 
     @property
     def facts(self) -> dict[str, str]:

@@ -293,9 +293,10 @@ def test_a_read_only_store_offers_no_button_that_forgets_or_exports(read_only: A
 def test_every_write_to_a_read_only_store_is_a_409_with_the_reason(read_only: Any) -> None:
     link = read_only.get("/").doc.one(class_="entry-hit").one("h2").one("a").attrs["href"]
     before = read_only.settings.db.read_bytes()
-    for target in ("/entries", link, f"{link}/forget", "/trash/purge", "/cleanup",
-                   "/transcripts/export", f"/transcripts/{KEYS}/export"):  # fmt: skip
-        answer = read_only.post(target, {**FORM, "all": "1", "count": "0"})
+    for target in ("/entries", link, f"{link}/forget", "/trash/purge", "/trash/restore",
+                   "/trash/x/restore", "/trash/x/purge", "/cleanup", "/transcripts/export",
+                   f"/transcripts/{KEYS}/export"):  # fmt: skip
+        answer = read_only.post(target, {**FORM, "all": "1", "count": "0", "id": "x"})
         assert answer.status == 409, (target, answer.text)
         assert read_only.why in answer.doc.one(role="alert").text
         assert answer.doc.one(role="alert").one("h1").text == "Nothing was changed"

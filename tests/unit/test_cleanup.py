@@ -571,7 +571,7 @@ def test_a_file_that_cannot_be_removed_is_a_problem_and_stays_a_transcript(
     store.open()
 
 
-def test_side_files_that_stay_do_no_harm(
+def test_side_files_that_stay_do_no_harm_and_are_told(
     new_talk: NewTalk, store: Store, settings: Settings
 ) -> None:
     names = fill(new_talk, store, settings, 2)
@@ -579,7 +579,11 @@ def test_side_files_that_stay_do_no_harm(
     offsets_path(path).mkdir()
     (done,) = run(store, settings, Options(sessions=(names[0],), keep_recent=0))
     assert not path.exists() and not marks_path(path).exists()
-    assert (done.done, done.problems) == (1, ())
+    assert (done.done, done.total, done.interrupted) == (1, 1, False)
+    assert done.problems == (f"{names[0]}: {offsets_path(path)} stays",)
+    (receipt,) = receipts.listing(store)
+    assert receipt.summary == "Removed 1 transcript"
+    assert receipt.detail["problems"] == list(done.problems)
     assert names[0] not in {each.id for each in transcripts(store, settings)}
 
 

@@ -13,7 +13,7 @@ from webapp.errors import InvalidInput, MemoryAppError, NotFound, Unreadable
 from webapp.lines import MAX_WINDOW, LineRange, fingerprint, parse_range
 from webapp.opencode import Session, find_session, list_sessions
 from webapp.pages.search import parse_page
-from webapp.transcripts import export, files, grep, library, outline, window
+from webapp.transcripts import export, files, grep, library, outline, relocate, window
 from webapp.web import current, filters, render
 from webapp.web.jobs import Job
 
@@ -212,7 +212,7 @@ def _window(opened: library.Opened, shown: LineRange, selected: LineRange | None
     return render.page(
         "transcript", transcript=item, window=seen, selected=selected, problems=opened.problems,
         exported=opened.exported, needle=needle, hits=numbers,
-        hit_index=_hit_index(numbers, selected), mismatch=_mismatch(seen, selected),
+        hit_index=_hit_index(numbers, selected), moved=_moved(item, seen, selected),
         outline=outline.outline(marks, seen.first, settings.mask), size=window.SIZE,
         max_window=MAX_WINDOW,
     )  # fmt: skip
@@ -224,13 +224,14 @@ def _hit_index(numbers: list[int], selected: LineRange | None) -> int | None:
     return numbers.index(selected.first) + 1
 
 
-def _mismatch(seen: window.Window, selected: LineRange | None) -> bool:
-    """Whether a copied link's hash is not that of the lines it points at."""
+def _moved(
+    item: library.Transcript, seen: window.Window, selected: LineRange | None
+) -> relocate.Places | None:
+    """Where the text of a copied link stands, if not at the lines that the link names."""
     wanted = request.args.get("h")
-    if not wanted or selected is None:
-        return False
-    value = fingerprint_of(seen, selected)
-    return value != wanted
+    if not wanted or selected is None or fingerprint_of(seen, selected) == wanted:
+        return None
+    return relocate.places(item, wanted, len(selected))
 
 
 def fingerprint_of(seen: window.Window, selected: LineRange) -> str:

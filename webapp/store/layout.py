@@ -265,7 +265,7 @@ def index_some(db: Runs, seconds: float) -> bool:
     plugin gives up after 5.
     """
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    while True:
         upto, last = db.execute_sql(
             "SELECT upto, (SELECT max(rowid) FROM (SELECT rowid FROM entries WHERE rowid > upto"
             f" ORDER BY rowid LIMIT {SLICE})) FROM webapp_indexed"
@@ -277,6 +277,5 @@ def index_some(db: Runs, seconds: float) -> bool:
                 (upto, last),
             )
         db.execute_sql("UPDATE webapp_indexed SET upto = ?", (_ALL if last is None else last,))
-        if last is None:
-            return False
-    return True
+        if last is None or time.monotonic() > deadline:
+            return last is not None

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from webapp.errors import InvalidInput, NotFound, PlanChanged, ReadOnly
 from webapp.opencode import list_sessions
@@ -66,7 +67,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """How far an apply has come. `problems` are transcripts that could not be removed."""
+    """How far an apply has come. `problems` are transcripts that could not be removed, or of which
+    something stayed."""
 
     done: int
     total: int
@@ -185,6 +187,7 @@ def apply(
     total = len(fresh.steps)
     gone: list[Step] = []
     problems: list[str] = []
+    failed = 0
     receipt: int | None = None
     interrupted = True
     try:
@@ -193,34 +196,36 @@ def apply(
                 break
             for step in fresh.steps[start : start + BATCH]:
                 try:
-                    _remove(store, step, actor, at)
+                    left = _remove(store, step, actor, at)
                     gone.append(step)
+                    problems += [f"{step.transcript.id}: {path} stays" for path in left]
                 except (OSError, NotFound) as error:
+                    failed += 1
                     problems.append(f"{step.transcript.id}: {error}")
-            done = len(gone) + len(problems)
+            done = len(gone) + failed
             if done < total:
                 yield Applied(done, total, _sum(gone), tuple(problems), False, None)
-        interrupted = len(gone) + len(problems) < total
+        interrupted = len(gone) + failed < total
     finally:
-        if gone or problems:
-            receipt = _receipt(store, options, gone, problems, total, interrupted, actor, at)
-    yield Applied(
-        len(gone) + len(problems), total, _sum(gone), tuple(problems), interrupted, receipt
-    )
+        if gone or failed:
+            receipt = _receipt(
+                store, options, gone, failed, problems, total, interrupted, actor, at
+            )
+    yield Applied(len(gone) + failed, total, _sum(gone), tuple(problems), interrupted, receipt)
 
 
 def _sum(steps: Sequence[Step]) -> int:
     return sum(step.bytes for step in steps)
 
 
-def _remove(store: Store, step: Step, actor: str, at: int) -> None:
+def _remove(store: Store, step: Step, actor: str, at: int) -> list[Path]:
     item = step.transcript
     # The index is told first: a crash between the two leaves a file without a row, which is still
     # listed and can be read; the other way round a row would point at nothing.
     with locked(item.path):
         _note(store, item, at, actor, step.why)
         try:
-            remove_files(item.path)
+            return remove_files(item.path)
         except OSError:
             _note(store, item, None, None, None)
             raise
@@ -238,15 +243,15 @@ def _note(
 
 
 def _receipt(
-    store: Store, options: Options, gone: Sequence[Step], problems: Sequence[str], total: int,
-    interrupted: bool, actor: str, at: int,
+    store: Store, options: Options, gone: Sequence[Step], failed: int, problems: Sequence[str],
+    total: int, interrupted: bool, actor: str, at: int,
 ) -> int:  # fmt: skip
     word = "transcript" if len(gone) == 1 else "transcripts"
     summary = f"Removed {len(gone)} {word}"
     if interrupted:
         summary += f" of {total} planned, then stopped"
-    if problems:
-        summary += f"; {len(problems)} could not be removed"
+    if failed:
+        summary += f"; {failed} could not be removed"
     detail = {
         "options": asdict(options), "planned": total, "removed": len(gone), "bytes": _sum(gone),
         "interrupted": interrupted, "problems": list(problems),

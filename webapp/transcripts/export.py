@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import os
@@ -455,10 +454,14 @@ def export_many(
             yield Progress(number, len(sessions), session, None, error.message)
 
 
-def remove_files(path: Path) -> None:
-    """Takes a transcript and what lies beside it off the disk. Without the transcript the rest is
-    nothing, so it may stay where it cannot be removed."""
+def remove_files(path: Path) -> list[Path]:
+    """Takes a transcript and what lies beside it off the disk. Returns what could not be removed of
+    the latter, which is nothing without the transcript."""
     path.unlink(missing_ok=True)
+    left = []
     for target in (marks_path(path), offsets_path(path)):
-        with contextlib.suppress(OSError):
-            target.unlink()
+        try:
+            target.unlink(missing_ok=True)
+        except OSError:
+            left.append(target)
+    return left
