@@ -209,3 +209,22 @@ def test_a_plan_for_a_library_that_changed_is_refused(site: Any, page: Page) -> 
     page.get_by_role("button", name="Remove 1 transcript").click()
     expect(page.locator(".banner.bad")).to_contain_text("nothing was removed")
     expect(page.locator("#plan-title")).to_contain_text("2 of 3 transcripts would go")
+
+
+def test_the_jump_box_understands_what_ripgrep_prints(site: Any, page: Page) -> None:
+    page.goto(f"{site.url}/transcripts/{CHECKOUT}")
+    page.get_by_label("Go to line or range").fill(f"shop/{LONG}.md:919:PLANTED-EXACT-VALUE-7731 x")
+    page.get_by_label("Go to line or range").press("Enter")
+    expect(page).to_have_url(f"{site.url}/transcripts/{LONG}/919#L919")
+    assert in_view(page, 919)
+
+
+def test_a_download_is_the_whole_transcript(site: Any, page: Page) -> None:
+    page.goto(f"{site.url}/transcripts/{LONG}/919")
+    page.locator("summary", has_text="download").click()
+    with page.expect_download() as started:
+        page.get_by_role("link", name="text", exact=True).click()
+    assert started.value.suggested_filename == f"{LONG}.txt"
+    text = Path(started.value.path()).read_text("utf-8")
+    assert text.count("\n") == 1172
+    assert text.split("\n")[918].startswith("PLANTED-EXACT-VALUE-7731")

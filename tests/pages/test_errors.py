@@ -21,6 +21,11 @@ PAGES = ("/", "/?q=live", "/?tab=transcripts", "/?tab=transcripts&q=x", "/entrie
          "/receipts", "/stats", "/settings", "/healthz")  # fmt: skip
 
 
+def boom() -> str:
+    """A view with a bug in it."""
+    return str(dict[str, str]()["a secret of the program"])
+
+
 def plugin_file(path: Path) -> None:
     """A store as the plugin writes it, with nothing of ours."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +53,7 @@ def plugin_file(path: Path) -> None:
 def test_an_error_is_a_page_with_a_sentence_and_a_way_on(
     site: Any, path: str, status: int, title: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site.app.add_url_rule("/boom", view_func=lambda: {}["a secret of the program"])
+    site.app.add_url_rule("/boom", view_func=boom)
     answer = site.get(path)
     assert answer.status == status and answer.is_page
     alert = answer.doc.one(role="alert")
@@ -69,7 +74,7 @@ def test_an_error_is_a_page_with_a_sentence_and_a_way_on(
 def test_htmx_gets_an_error_as_a_toast_in_its_own_place(
     site: Any, method: str, path: str, status: int
 ) -> None:
-    site.app.add_url_rule("/boom", view_func=lambda: {}["x"])
+    site.app.add_url_rule("/boom", view_func=boom)
     answer = getattr(site, method)(path, headers={"HX-Request": "true", "HX-Target": "content"})
     assert answer.status == status
     assert not answer.is_page

@@ -73,7 +73,8 @@ def test_a_session_is_exported_when_it_is_opened(site: Any) -> None:
 
 
 def test_next_and_previous_show_every_line_exactly_once(site: Any) -> None:
-    path, seen = f"/transcripts/{LONG}", {}
+    path = f"/transcripts/{LONG}"
+    seen: dict[int, str] = {}
     while path:
         answer = site.get(path)
         assert not set(seen) & set(rows(answer))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
-from flask import Blueprint, request, url_for
+from flask import Blueprint, Response, request, url_for
 from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.utils import redirect
 
@@ -13,12 +14,16 @@ from webapp.errors import InvalidInput, MemoryAppError, NotFound, Unreadable
 from webapp.lines import MAX_WINDOW, LineRange, fingerprint, parse_range
 from webapp.opencode import Session, find_session, list_sessions
 from webapp.pages.search import parse_page
-from webapp.transcripts import export, files, grep, library, outline, relocate, window
+from webapp.transcripts import download, export, files, grep, library, outline, relocate, window
 from webapp.web import current, filters, render
 from webapp.web.jobs import Job
 
 blueprint = Blueprint("transcripts", __name__)
 PAGE = 100
+PRINTED = re.compile(
+    r"(?:.*/)?(?P<id>[A-Za-z0-9][A-Za-z0-9_.~-]*)\.md[:-](?P<line>[0-9]+)(?:[:-].*)?"
+)
+"""A line as `rg -n` prints it: the path, the number, and for a hit the text."""
 
 
 @blueprint.get("/transcripts")
@@ -128,8 +133,12 @@ def from_line(session_id: str, line: int) -> Any:
 
 @blueprint.get("/transcripts/<session_id>/go")
 def go(session_id: str) -> Any:
-    """The jump box: to a line or a range."""
-    selected = parse_range(request.args.get("line", ""), MAX_WINDOW)
+    """The jump box: to a line or a range, or to where `path:line` of ripgrep points."""
+    text = request.args.get("line", "")
+    printed = PRINTED.fullmatch(text.strip())
+    if printed:
+        session_id, text = printed["id"], printed["line"]
+    selected = parse_range(text, MAX_WINDOW)
     return redirect(_line_link(session_id, str(selected)))
 
 
@@ -152,6 +161,27 @@ def find(session_id: str) -> Any:
     else:
         target = next((n for n in numbers if n > start_line), numbers[0])
     return redirect(_line_link(session_id, str(target), q=text))
+
+
+@blueprint.get("/transcripts/<session_id>/download")
+def take_along(session_id: str) -> Any:
+    """The whole transcript as a file: `as` text, markdown, html or json."""
+    form = request.args.get("as", "text")
+    if form not in download.FORMATS:
+        raise InvalidInput(
+            f"“{form[:20]}” is no format. Known: {', '.join(download.FORMATS)}.", "as"
+        )
+    opened, page = _open(session_id)
+    if opened is None:
+        return page
+    ending, media = download.FORMATS[form]
+    answer = Response(
+        download.stream(opened.transcript, form, current.settings().mask), content_type=media
+    )
+    answer.headers.set(
+        "Content-Disposition", "attachment", filename=f"{opened.transcript.id}.{ending}"
+    )
+    return answer
 
 
 @blueprint.post("/transcripts/<session_id>/export")
