@@ -170,7 +170,14 @@ def test_wrap_is_remembered(site: Any, page: Page) -> None:
 def test_a_pasted_key_is_masked(site: Any, page: Page) -> None:
     page.goto(f"{site.url}/transcripts/{PASTED_KEY}")
     expect(page.locator(".rows")).to_contain_text("ghp_…[masked 40]")
-    assert "ghp_" + "FakeFixture0" * 3 not in page.content()
+    key = "ghp_" + "FakeFixture0" * 3
+    assert key not in page.content()
+    page.get_by_role("button", name="reveal").first.click()
+    expect(page.locator(".row.selected code")).to_contain_text(key)
+    page.goto(f"{site.url}/receipts")
+    expect(page.locator("tbody tr").first).to_contain_text("Revealed line 10 of")
+    page.locator("tbody a").first.click()
+    assert key not in page.content()
 
 
 def test_dry_run_apply_receipt_and_export_again(site: Any, page: Page, page_problems: Any) -> None:

@@ -80,7 +80,9 @@ def export_command(run: Run, session: str | None, everything: bool) -> None:
 
 @command("opencode-memory transcripts", name="transcripts")
 @click.option("--everywhere", is_flag=True, help="Every project, not only this one and global.")
-@click.option("--sort", type=click.Choice(library.SORTS), default="touched", show_default=True)
+@click.option(
+    "--sort", type=click.Choice(library.SORTS), default="touched", show_default=True, help="Order."
+)
 def transcripts_command(run: Run, everywhere: bool, sort: str) -> None:
     """Lists the transcripts with size, lines and age, and a total."""
     with run.store() as store:

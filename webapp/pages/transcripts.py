@@ -14,6 +14,7 @@ from webapp.errors import InvalidInput, MemoryAppError, NotFound, Unreadable
 from webapp.lines import MAX_WINDOW, LineRange, fingerprint, parse_range
 from webapp.opencode import Session, find_session, list_sessions
 from webapp.pages.search import parse_page
+from webapp.store import now_ms, receipts
 from webapp.transcripts import download, export, files, grep, library, outline, relocate, window
 from webapp.web import current, filters, render
 from webapp.web.jobs import Job
@@ -230,12 +231,34 @@ def _open(session_id: str) -> tuple[library.Opened | None, Any]:
         return None, render.page("transcript_gone", status=410, gone=gone, session=session)
 
 
-def _window(opened: library.Opened, shown: LineRange, selected: LineRange | None) -> Any:
+@blueprint.post("/transcripts/<session_id>/<int:line>/reveal")
+def reveal(session_id: str, line: int) -> Any:
+    """Shows one line without its mask, and leaves a receipt that says so."""
+    opened, page = _open(session_id)
+    if opened is None:
+        return page
+    selected = LineRange(line, line)
+    shown = window.span(selected, opened.transcript.lines)
+    store, user = current.store(), current.settings().user
+    with store.writing():
+        receipts.write(
+            store, "reveal", user, f"Revealed line {line:,} of “{opened.transcript.title}”",
+            {"session": session_id, "line": line}, now_ms(),
+        )  # fmt: skip
+    return _window(opened, shown, selected, line)
+
+
+def _window(
+    opened: library.Opened,
+    shown: LineRange,
+    selected: LineRange | None,
+    revealed: int | None = None,
+) -> Any:
     settings = current.settings()
     item = opened.transcript
     full = request.args.get("full", "")
     whole = int(full[:13]) if full.isascii() and full.isdigit() else None
-    seen = window.read(item, shown, settings.mask, whole)
+    seen = window.read(item, shown, settings.mask, whole, revealed)
     needle = request.args.get("q", "")
     numbers = grep.line_numbers(item, needle) if needle.strip() else []
     marks = files.marks_of(item.path, outline.KINDS) if item.ours else []

@@ -28,8 +28,8 @@ FULL_LINE = 8 * 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class Row:
     """A line as it is shown. `kind` colours the gutter; `heading` is 2 for a message, 3 for a
-    part, 4 for a label in it; `hash` is of the verbatim text; `cut` counts bytes left out of a very
-    long line, whose `hash` is of its beginning."""
+    part, 4 for a label in it; `hash` is of the verbatim text, of a very long line of its beginning,
+    whose other bytes `cut` counts; `masked` says that a credential in it is hidden."""
 
     number: int
     text: str
@@ -37,6 +37,7 @@ class Row:
     heading: int
     hash: int
     cut: int
+    masked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,14 @@ def span(selected: LineRange, total: int) -> LineRange:
 
 
 def read(
-    transcript: Transcript, shown: LineRange, mask: bool = True, full: int | None = None
+    transcript: Transcript,
+    shown: LineRange,
+    mask: bool = True,
+    full: int | None = None,
+    reveal: int | None = None,
 ) -> Window:
-    """Reads a window. `full` names one line to show whole, up to 8 MiB of it."""
+    """Reads a window. `full` names one line to show whole, up to 8 MiB of it, `reveal` one to show
+    without a mask."""
     above = shown.first - max(1, shown.first - MASK_ABOVE) if mask else 0
     long = read_window(
         transcript.path, shown.first - above, shown.last, transcript.size, transcript.ours,
@@ -94,7 +100,14 @@ def read(
     marks = marks_around(transcript.path, shown.first, shown.last) if transcript.ours else []
     kinds = _Kinds(marks)
     rows = tuple(
-        Row(line.number, text, *kinds.of(line.number, line.text), hashed, line.cut)
+        Row(
+            line.number,
+            line.text if line.number == reveal else text,
+            *kinds.of(line.number, line.text),
+            hashed,
+            line.cut,
+            text != line.text and line.number != reveal,
+        )
         for line, text, hashed in zip(lines, shown_texts, hashes, strict=True)
         if line.number >= shown.first
     )
