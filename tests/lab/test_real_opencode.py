@@ -1,0 +1,162 @@
+"""The promise “line N never changes”, kept beside a real OpenCode that goes on working."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webapp.opencode import find_session, list_sessions
+from webapp.settings import Settings
+from webapp.store import Store
+from webapp.transcripts.export import export
+
+LAB = Path(__file__).parents[3] / "shared" / "opencode-lab"
+BINARY = os.environ.get("OPENCODE_BIN", "")
+PLANTED = "PLANTED-IN-THE-LAB-4711"
+SCENARIO = {
+    "summary": "## Objective\n- Count the rows.",
+    "sessions": [
+        {
+            "title": "Count the rows",
+            "turns": [
+                {"user": "Count the rows, please.", "steps": [
+                    {"tool": "bash", "args": {"command": f"echo '{PLANTED} rows=900'",
+                                              "description": "Count"}},
+                    {"text": "There are 900 rows."},
+                ]},
+                {"user": "And the columns?", "steps": [{"text": "Seven columns."}]},
+                {"user": "Write a note.", "steps": [
+                    {"tool": "write", "args": {"filePath": "{PROJECT}/note.txt", "content": "x\n"}},
+                    {"text": "Written."},
+                ]},
+                {"user": "One more thing.", "steps": [{"text": "Yes?"}]},
+            ],
+        }
+    ],
+}  # fmt: skip
+
+pytestmark = [
+    pytest.mark.opencode,
+    pytest.mark.skipif(not BINARY, reason="needs a real OpenCode: set OPENCODE_BIN to its binary"),
+    pytest.mark.skipif(not LAB.is_dir(), reason=f"the OpenCode lab is not at {LAB}"),
+]
+
+
+class Lab:
+    """A running OpenCode and its database."""
+
+    def __init__(self, port: int, root: Path, session: str) -> None:
+        self.port = port
+        self.db = root / "data" / "opencode" / "opencode.db"
+        self.session = session
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/session/{self.session}{path}",
+            json.dumps(body).encode(),
+            {"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def say(self, text: str) -> None:
+        self.post("/message", {"parts": [{"type": "text", "text": text}]})
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A real OpenCode that has played SCENARIO and waits for more."""
+    tmp_path = tmp_path_factory.mktemp("opencode")
+    scenario = tmp_path / "scenario.json"
+    scenario.write_text(json.dumps(SCENARIO))
+    root = tmp_path / "lab"
+    process = subprocess.Popen(
+        [sys.executable, str(LAB / "make_sessions.py"), "--opencode", BINARY, "--root", str(root),
+         "--scenario", str(scenario), "--keep"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, "the lab did not start"
+        found = json.loads(line)
+        yield Lab(found["opencode"], root, found["sessions"]["Count the rows"])
+    finally:
+        os.killpg(process.pid, 15)
+        process.communicate(timeout=20)
+
+
+def settled(lab: Lab, store: Store, settings: Settings) -> bytes:
+    """Exports until nothing is being written any more, and returns the transcript."""
+    deadline = time.monotonic() + 20
+    while True:
+        session, problems = find_session([lab.db], lab.session)
+        assert session is not None and problems == []
+        done = export(store, settings, session, now=int(time.time() * 1000) + 60_000)
+        if not done.unfinished or time.monotonic() > deadline:
+            assert done.unfinished == 0
+            return done.path.read_bytes()
+        time.sleep(0.3)
+
+
+def test_no_line_moves_while_a_session_is_continued_compacted_and_reverted(
+    lab: Lab, store: Store, settings: Settings
+) -> None:
+    settings = replace(settings, opencode_db=lab.db)
+    texts = [settled(lab, store, settings)]
+    assert PLANTED.encode() in texts[0]
+
+    lab.say("Ask me again: And the columns?")
+    texts.append(settled(lab, store, settings))
+
+    lab.post("/summarize", {"providerID": "scripted", "modelID": "m1"})
+    texts.append(settled(lab, store, settings))
+    assert b"compaction summary" in texts[-1] and b"- Count the rows." in texts[-1]
+
+    lab.say("Is anything left?")
+    texts.append(settled(lab, store, settings))
+    assert b"echo: Is anything left?" in texts[-1]
+
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{lab.port}/session/{lab.session}/message", timeout=30
+    ) as answer:
+        last_user = [m["info"]["id"] for m in json.load(answer) if m["info"]["role"] == "user"][-1]
+    lab.post("/revert", {"messageID": last_user})
+    texts.append(settled(lab, store, settings))
+    assert b"was taken back" in texts[-1].removeprefix(texts[-2])
+
+    lab.say("Go on from here.")
+    texts.append(settled(lab, store, settings))
+    assert b"is no longer in OpenCode" in texts[-1].removeprefix(texts[-2])
+    assert b"echo: Go on from here." in texts[-1]
+
+    for earlier, later in itertools.pairwise(texts):
+        assert later.startswith(earlier), "a line above the end has changed"
+        assert len(later) > len(earlier)
+    assert settled(lab, store, settings) == texts[-1]
+
+
+def test_its_database_is_neither_locked_nor_changed_by_reading(
+    lab: Lab, store: Store, settings: Settings
+) -> None:
+    settings = replace(settings, opencode_db=lab.db)
+    settled(lab, store, settings)
+    before = {p.name: p.stat().st_size for p in lab.db.parent.glob("opencode.db*")}
+    for _ in range(20):
+        assert list_sessions([lab.db]).problems == ()
+    after = {p.name: p.stat().st_size for p in lab.db.parent.glob("opencode.db*")}
+    assert after == before
+    lab.say("Still able to write?")
+    assert b"Still able to write?" in settled(lab, store, settings)
