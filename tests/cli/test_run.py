@@ -250,8 +250,8 @@ def test_damaged_pages_are_found(cli: Any) -> None:
         ).fetchone()
         (size,) = connection.execute("PRAGMA page_size").fetchone()
     with cli.db.open("r+b") as file:
-        file.seek((root - 1) * size + 100)
-        file.write(b"\xaa" * 600)
+        file.seek((root - 1) * size)
+        file.write(b"\xaa" * size)
     outcome = cli("doctor")
     assert outcome.code == 2
     assert "BAD" in {word for word, _ in checks(outcome).values()}

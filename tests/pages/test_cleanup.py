@@ -164,15 +164,15 @@ def test_a_changed_library_is_refused_with_the_new_plan(full: Any, change: Any) 
     assert len(full.rows("SELECT 1 FROM transcripts WHERE removed_at IS NULL")) < len(before)
 
 
-@pytest.mark.parametrize("fingerprint", ["", "x", "0" * 12, "<script>", "0" * 9000])
-def test_a_made_up_fingerprint_removes_nothing(full: Any, fingerprint: str) -> None:
+def test_a_made_up_fingerprint_removes_nothing(full: Any) -> None:
     before = files(full)
-    answer = full.post(
-        "/cleanup", {"max_sessions": "1", "keep_recent": "0", "fingerprint": fingerprint}
-    )
-    assert answer.status == 409
+    for mark in ("", "x", "0" * 12, "<script>", "0" * 9000):
+        answer = full.post(
+            "/cleanup", {"max_sessions": "1", "keep_recent": "0", "fingerprint": mark}
+        )
+        assert answer.status == 409
+        answer.assert_inert()
     assert files(full) == before
-    answer.assert_inert()
 
 
 def test_the_fingerprint_of_other_options_removes_nothing(full: Any) -> None:
@@ -222,26 +222,21 @@ def test_a_project_narrows_the_plan(full: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["retention_days", "max_sessions", "keep_recent"])
-@pytest.mark.parametrize(
-    "value", ["-1", "x", "1.5", "²", "٣", "1e3", "9" * 8, "9" * 5000, "1000001", "\0"]
-)
-def test_a_bad_number_is_refused_with_a_sentence(site: Any, name: str, value: str) -> None:
-    query = urlencode({"retention_days": "0", name: value})
-    answer = site.get(f"/cleanup?{query}")
-    assert answer.status == 400
-    assert answer.doc.one(role="alert").text
-    posted = site.post("/cleanup", {"retention_days": "0", name: value, "fingerprint": "x"})
-    assert posted.status == 400
+def test_a_bad_number_is_refused_with_a_sentence(site: Any, name: str) -> None:
+    for value in ("-1", "x", "1.5", "²", "٣", "1e3", "9" * 8, "9" * 5000, "1000001", "\0"):
+        answer = site.get(f"/cleanup?{urlencode({'retention_days': '0', name: value})}")
+        assert answer.status == 400, value
+        assert answer.doc.one(role="alert").text
+        posted = site.post("/cleanup", {"retention_days": "0", name: value, "fingerprint": "x"})
+        assert posted.status == 400, value
 
 
-@pytest.mark.parametrize(
-    "session", ["..", "../../etc/passwd", "\0", "<script>", "x" * 5000, "a,b c"]
-)
-def test_an_odd_session_is_told_as_unknown(full: Any, session: str) -> None:
-    answer = full.get(f"/cleanup?{urlencode({'session': session})}")
-    assert answer.status == 200
-    assert "Not in the library" in answer.text
-    answer.assert_inert()
+def test_an_odd_session_is_told_as_unknown(full: Any) -> None:
+    for session in ("..", "../../etc/passwd", "\0", "<script>", "x" * 5000, "a,b c"):
+        answer = full.get(f"/cleanup?{urlencode({'session': session})}")
+        assert answer.status == 200, session
+        assert "Not in the library" in answer.text
+        answer.assert_inert()
 
 
 def test_an_empty_library_is_no_error(site: Any) -> None:

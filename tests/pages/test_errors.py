@@ -300,7 +300,7 @@ def test_every_write_to_a_read_only_store_is_a_409_with_the_reason(read_only: An
     before = read_only.settings.db.read_bytes()
     for target in ("/entries", link, f"{link}/forget", "/trash/purge", "/trash/restore",
                    "/trash/x/restore", "/trash/x/purge", "/cleanup", "/transcripts/export",
-                   f"/transcripts/{KEYS}/export"):  # fmt: skip
+                   f"/transcripts/{KEYS}/export", "/transcripts/ses_one/2/reveal"):  # fmt: skip
         answer = read_only.post(target, {**FORM, "all": "1", "count": "0", "id": "x"})
         assert answer.status == 409, (target, answer.text)
         assert read_only.why in answer.doc.one(role="alert").text

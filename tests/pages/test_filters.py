@@ -6,7 +6,7 @@ import re
 from html import unescape
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from markupsafe import escape
 
@@ -63,6 +63,7 @@ def test_a_size_has_two_or_three_digits_and_a_unit(count: int, expected: str) ->
     assert filters.size(count) == expected
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**15))
 def test_every_size_can_be_shown(count: int) -> None:
     assert re.fullmatch(r"[\d.]+ [KMG]?B", filters.size(count))
@@ -100,6 +101,7 @@ def test_a_snippet_is_escaped_then_marked(text: str, expected: str) -> None:
     assert filters.marked(text) == expected
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from(f"ab<&\"'{MARK_ON}{MARK_OFF}"), max_size=40))
 def test_marks_are_balanced_and_no_text_is_lost(text: str) -> None:
     shown = filters.marked(text)
@@ -127,6 +129,7 @@ def test_a_line_is_escaped_and_its_hits_are_marked(text: str, needle: str, expec
     assert filters.highlight(text, needle) == expected
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from("abAB<&\"'.*\\"), max_size=40), st.text("aAb<.*\\", max_size=3))
 def test_a_highlight_loses_no_text_and_lets_no_tag_through(text: str, needle: str) -> None:
     shown = filters.highlight(text, needle)
@@ -168,6 +171,7 @@ def test_other_text_stays_as_it_is(text: str) -> None:
     assert plain(filters.visible(text)) == text
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_what_is_made_visible_is_escaped(text: str) -> None:
     shown = filters.visible(text)
@@ -181,6 +185,7 @@ ALLOWED = {"p", "br", "hr", "em", "strong", "code", "pre", "blockquote", "ul", "
            "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"}  # fmt: skip
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -175,6 +176,21 @@ def test_a_window_from_no_line_is_a_404(site: Any, asked: str) -> None:
     assert site.get(f"/transcripts/{LONG}/from/{asked}").status == 404
 
 
+def test_the_jump_box_understands_what_ripgrep_prints(site: Any) -> None:
+    page = site.get(f"/transcripts/{LONG}")
+    form = page.form(f"/transcripts/{LONG}/go")
+    for text, place in (
+        (f"/a b/shop-1/{KEYS}.md:10:Use this key: x", f"/transcripts/{KEYS}/10#L10"),
+        (f"{KEYS}.md-9-## user", f"/transcripts/{KEYS}/9#L9"),
+        (f"{KEYS}.md:16", f"/transcripts/{KEYS}/16#L16"),
+    ):
+        assert site.submit(page, form, line=text).location == place
+    for text in (f"{KEYS}.md", f"{KEYS}.txt:1", f"{KEYS}.md:x", "/etc/passwd:1", "../x.md:y"):
+        assert site.submit(page, form, line=text).status == 400
+    gone = site.submit(page, form, line="/x/../../evil.md:1")
+    assert site.follow(gone).status == 404
+
+
 @pytest.mark.parametrize("asked", ["120", "120-140", " 120 ", "L5"])
 def test_the_jump_box_leads_to_the_line(site: Any, asked: str) -> None:
     page = site.get(f"/transcripts/{LONG}")
@@ -287,7 +303,10 @@ def test_a_link_notices_that_another_program_rewrote_its_file(site: Any) -> None
     link = f"/transcripts/ses_note/3?h={copied(site.get('/transcripts/ses_note/3'), 3, 3)}"
     assert not site.get(link).doc.all(role="alert")
     note(site, "# Note\nmine\nmore\nthe line\n")
-    assert site.get(link).doc.all(role="alert")
+    alert = site.get(link).doc.one(role="alert")
+    (there,) = [a.attrs["href"] for a in alert.all("a")]
+    assert there == "/transcripts/ses_note/4#L4"
+    assert selected(site.get("/transcripts/ses_note/4")) == [4]
 
 
 def test_a_link_to_a_past_line_that_was_cut_off_notices_it(site: Any) -> None:
@@ -362,6 +381,104 @@ def test_masking_can_be_switched_off_by_its_owner(
 
     plain = make_site(replace(site.settings, mask=False))
     assert all(key in plain.get(f"/transcripts/{KEYS}").html for key in RAW_KEYS)
+
+
+# Reveal -----------------------------------------------------------------------------------------
+
+
+def test_one_masked_line_can_be_revealed_and_leaves_a_receipt(site: Any) -> None:
+    note(site, "# Keys\nfirst " + RAW_KEYS[1] + "\nplain\nsecond " + RAW_KEYS[3] + "\n")
+    page = site.get("/transcripts/ses_note")
+    shown = site.submit(page, page.form("/transcripts/ses_note/2/reveal"), "reveal")
+    assert shown.status == 200
+    assert RAW_KEYS[1] in rows(shown)[2] and RAW_KEYS[3] not in shown.html
+    assert selected(shown) == [2]
+    assert not shown.has_form("/transcripts/ses_note/2/reveal")
+    assert shown.has_form("/transcripts/ses_note/4/reveal")
+    assert RAW_KEYS[1] not in site.get("/transcripts/ses_note/2").html
+    assert site.rows("SELECT action, actor, summary FROM receipts") == [
+        ("reveal", "tester", "Revealed line 2 of “Keys”")
+    ]
+    receipt = site.get("/receipts/1")
+    assert receipt.status == 200 and receipt.facts["line"] == "2"
+    assert not any(key in receipt.html for key in RAW_KEYS)
+
+
+def test_only_masked_lines_offer_to_be_revealed(site: Any) -> None:
+    page = site.get(f"/transcripts/{KEYS}")
+    forms = [f.attrs["action"] for f in page.doc.all("form", method="post")]
+    assert forms == [f"/transcripts/{KEYS}/10/reveal"]
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [("0", 400), ("17", 404), ("999999", 404), ("9" * 30, 400), ("9" * 5000, 404), ("-1", 404),
+     ("x", 404), ("10-11", 404)],
+)  # fmt: skip
+def test_a_line_that_is_not_there_is_not_revealed(site: Any, line: str, status: int) -> None:
+    site.get(f"/transcripts/{KEYS}")
+    assert site.post(f"/transcripts/{KEYS}/{line}/reveal").status == status
+    assert site.rows("SELECT count(*) FROM receipts") == [(0,)]
+
+
+def test_a_line_of_an_unknown_or_removed_transcript_is_not_revealed(site: Any) -> None:
+    assert site.post("/transcripts/ses_nosuch/1/reveal").status == 404
+    assert not site.settings.db.exists()
+    site.get(f"/transcripts/{KEYS}")
+    remove(site, KEYS)
+    assert site.post(f"/transcripts/{KEYS}/10/reveal").status == 410
+
+
+# Download ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html", "json"])
+def test_a_transcript_can_be_taken_along_masked_and_inert(site: Any, form: str) -> None:
+    page = site.get(f"/transcripts/{KEYS}")
+    (link,) = [a.attrs["href"] for a in page.doc.all("a") if a.text == form]
+    answer = site.get(link)
+    assert answer.status == 200
+    assert answer.headers["Content-Disposition"].startswith(f"attachment; filename={KEYS}.")
+    assert not any(key in answer.html for key in RAW_KEYS)
+    assert "I will not repeat or store credentials." in answer.html
+    hostile = site.get(f"/transcripts/{HOSTILE}/download?as={form}")
+    assert hostile.status == 200
+    assert "Content-Security-Policy" in hostile.headers
+    if form == "html":
+        tags = {node.tag for node in hostile.doc.walk()} - {"#document"}
+        assert tags <= {"html", "meta", "title", "style", "h1", "p", "div", "a", "code"}
+        assert "<script>alert(document.cookie)</script>" in hostile.text
+    elif form == "json":
+        told = json.loads(hostile.body)
+        assert [row["line"] for row in told["lines"]] == list(range(1, told["line_count"] + 1))
+    else:
+        assert hostile.body.decode().split("\n")[:-1] == file_of(site, HOSTILE)
+
+
+@pytest.mark.parametrize("form", ["", "pdf", "TEXT", "<script>", "x" * 5000])
+def test_an_unknown_format_is_refused_with_a_sentence(site: Any, form: str) -> None:
+    answer = site.get(f"/transcripts/{KEYS}/download?as={form}")
+    assert answer.status == 400
+    assert "is no format" in answer.doc.one(role="alert").text
+    answer.assert_inert()
+
+
+@pytest.mark.parametrize(
+    "name", ["notes on x", "日本語", "a'b\"c", "a;b=c", "\u202egpj", "line\nend"]
+)
+def test_a_download_of_any_file_name_is_a_legal_answer(site: Any, name: str) -> None:
+    note(site, "# Odd name\n", name)
+    answer = site.get(f"/transcripts/{quote(name)}/download")
+    assert answer.status == 200
+    assert "\n" not in answer.headers["Content-Disposition"]
+    assert answer.body == b"# Odd name\n"
+
+
+def test_a_download_of_what_is_not_there_is_a_page(site: Any) -> None:
+    assert site.get("/transcripts/ses_nosuch/download").status == 404
+    site.get(f"/transcripts/{KEYS}")
+    remove(site, KEYS)
+    assert site.get(f"/transcripts/{KEYS}/download").status == 410
 
 
 # Find -------------------------------------------------------------------------------------------

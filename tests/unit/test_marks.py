@@ -58,6 +58,11 @@ def test_of_many_marks_only_a_few_are_read(tmp_path: Path) -> None:
     marks = [Mark(number * 10, "tool", f"prt_{number}", "d", "x") for number in range(1, 20_000)]
     path = written(tmp_path / "a.md", marks)
     assert len(marks_around(path, 100_005, 100_205)) < 30
+    every = _Kinds(marks)
+    for first in random.Random(5).sample(range(1, 200_000), 200):
+        few = _Kinds(marks_around(path, first, first + 25))
+        for number in range(first, first + 26):
+            assert few.of(number, "x") == every.of(number, "x"), number
     assert marks_around(path, 1, 5)[0] == marks[0]
     assert marks_around(path, 10**9, 10**9 + 200)[-1] == marks[-1]
 

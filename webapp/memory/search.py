@@ -188,25 +188,32 @@ def _list(store: Store, parsed: Parsed, where: _Where, at: int) -> SearchResult:
 def _plain(store: Store, parsed: Parsed, where: _Where) -> SearchResult:
     """What matches, in the order asked for."""
     query, terms = parsed.query, parsed.terms
-    ids = _ids(store, where, _order(query.sort))
-    page = _entries(store, ids[query.offset : query.offset + query.limit])
-    hits = tuple(_marked(entry, ALL_PARTS, terms) for entry in page)
-    return SearchResult(hits, len(ids), None, query.offset + len(hits) < len(ids), terms)
+    keys = _keys(store, where, _order(query.sort))
+    page = _entries(store, keys[query.offset : query.offset + query.limit])
+    hits = tuple(_marked(entry, ALL_PARTS, terms) for entry in page.values())
+    return SearchResult(hits, len(keys), None, query.offset + len(hits) < len(keys), terms)
 
 
-def _ids(store: Store, where: _Where, order: str, *params: Any) -> list[str]:
-    """The ids of all that matches, in order. Finding them costs far more than carrying them, so
+def _key(store: Store) -> str:
+    """What stands for an entry in a list of all matches: the rowid, half as dear to carry as the
+    id, where there is one."""
+    return "e.rowid" if store.indexed else "e.id"
+
+
+def _keys(store: Store, where: _Where, order: str, *params: Any) -> list[Any]:
+    """The keys of all that matches, in order. Finding them costs far more than carrying them, so
     that one pass gives the page and the total."""
-    sql = f"SELECT e.id FROM entries e WHERE {where.sql} ORDER BY {order}"
+    sql = f"SELECT {_key(store)} FROM entries e WHERE {where.sql} ORDER BY {order}"
     return [row[0] for row in store.rows(sql, (*where.params, *params))]
 
 
-def _entries(store: Store, ids: Sequence[str]) -> list[Entry]:
-    """The entries of some ids in that order, without those that are gone by now."""
-    holes = ", ".join("?" * len(ids))
-    rows = store.rows(f"SELECT {_selected(store)} FROM entries e WHERE e.id IN ({holes})", ids)
-    found = {row[0]: _entry(row) for row in rows}
-    return [found[id_] for id_ in ids if id_ in found]
+def _entries(store: Store, keys: Sequence[Any]) -> dict[Any, Entry]:
+    """The entries of some keys in that order, without those that are gone by now."""
+    key = _key(store)
+    holes = ", ".join("?" * len(keys))
+    sql = f"SELECT {_selected(store)}, {key} FROM entries e WHERE {key} IN ({holes})"
+    found = {row[-1]: _entry(row) for row in store.rows(sql, keys)}
+    return {key: found[key] for key in keys if key in found}
 
 
 def _scan(store: Store, parsed: Parsed, narrow: _Where) -> SearchResult:
@@ -241,7 +248,8 @@ def _ranked(store: Store, parsed: Parsed, narrow: _Where) -> SearchResult:
     if len(hits) < want and not words and len(terms) == 1:
         partial = 0
     elif len(hits) < want:
-        parts, more, partial = _parts_page(store, terms, narrow, exact, want - len(hits), skip)
+        found = exact if total else _Where("0", ())
+        parts, more, partial = _parts_page(store, terms, narrow, found, want - len(hits), skip)
         hits += parts
         total += more
     return SearchResult(tuple(hits[: query.limit]), total, partial, len(hits) > query.limit, terms)
@@ -262,9 +270,9 @@ def _text_page(
 ) -> tuple[list[Hit], int]:
     """A page of the entries with all terms, none of which is a word, and how many there are."""
     order = "e.title LIKE ? ESCAPE '\\' DESC, e.updated_at DESC, e.id"
-    ids = _ids(store, exact, order, f"%{_like(terms[0])}%")
-    page = _entries(store, ids[skip : skip + want])
-    return [_marked(entry, ALL_WORDS, terms) for entry in page], len(ids)
+    keys = _keys(store, exact, order, f"%{_like(terms[0])}%")
+    page = _entries(store, keys[skip : skip + want])
+    return [_marked(entry, ALL_WORDS, terms) for entry in page.values()], len(keys)
 
 
 def _words_page(
@@ -314,15 +322,15 @@ def _parts_page(
     many hold every one, and how many some."""
     parts = _parts(terms, narrow, exact)
     rows = store.rows(
-        f"SELECT e.id, n {parts.sql} ORDER BY"
+        f"SELECT {_key(store)}, n {parts.sql} ORDER BY"
         " n DESC, n = ? AND e.title LIKE ? ESCAPE '\\' DESC, e.updated_at DESC, e.id",
         (*parts.params, len(terms), f"%{_like(terms[0])}%"),
     )
     every = sum(row[1] == len(terms) for row in rows)
     page = dict(rows[skip : skip + want])
     hits = [
-        _marked(entry, ALL_PARTS if page[entry.id] == len(terms) else SOME_WORDS, terms)
-        for entry in _entries(store, list(page))
+        _marked(entry, ALL_PARTS if page[key] == len(terms) else SOME_WORDS, terms)
+        for key, entry in _entries(store, list(page)).items()
     ]
     return hits, every, len(rows) - every
 

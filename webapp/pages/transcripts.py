@@ -179,9 +179,9 @@ def take_along(session_id: str) -> Any:
     answer = Response(
         download.stream(opened.transcript, form, current.settings().mask), content_type=media
     )
-    answer.headers.set(
-        "Content-Disposition", "attachment", filename=f"{opened.transcript.id}.{ending}"
-    )
+    # Another program's file may have a line end in its name, or characters that turn it round.
+    name = "".join(char if char.isprintable() else "_" for char in opened.transcript.id)
+    answer.headers.set("Content-Disposition", "attachment", filename=f"{name}.{ending}")
     return answer
 
 
@@ -234,10 +234,15 @@ def _open(session_id: str) -> tuple[library.Opened | None, Any]:
 @blueprint.post("/transcripts/<session_id>/<int:line>/reveal")
 def reveal(session_id: str, line: int) -> Any:
     """Shows one line without its mask, and leaves a receipt that says so."""
+    selected = parse_range(str(line), MAX_WINDOW)
     opened, page = _open(session_id)
     if opened is None:
         return page
-    selected = LineRange(line, line)
+    if line > opened.transcript.lines:
+        raise NotFound(
+            f"This transcript has {filters.plural(opened.transcript.lines, 'line')}; there is no "
+            f"line {line:,} to reveal."
+        )
     shown = window.span(selected, opened.transcript.lines)
     store, user = current.store(), current.settings().user
     with store.writing():

@@ -266,16 +266,19 @@ def index_some(db: Runs, seconds: float) -> bool:
     """
     deadline = time.monotonic() + seconds
     while True:
-        upto, last = db.execute_sql(
-            "SELECT upto, (SELECT max(rowid) FROM (SELECT rowid FROM entries WHERE rowid > upto"
-            f" ORDER BY rowid LIMIT {SLICE})) FROM webapp_indexed"
+        (upto,) = db.execute_sql("SELECT upto FROM webapp_indexed").fetchone()
+        last, count = db.execute_sql(
+            "SELECT max(rowid), count(*) FROM"
+            f" (SELECT rowid FROM entries WHERE rowid > ? ORDER BY rowid LIMIT {SLICE})",
+            (upto,),
         ).fetchone()
-        for name in OUR_INDEXES if last is not None else ():
+        for name in OUR_INDEXES if count else ():
             db.execute_sql(
                 f"INSERT INTO {name}(rowid, title, body, tags) SELECT rowid, title, body, tags"
                 " FROM entries WHERE rowid > ? AND rowid <= ? ORDER BY rowid",
                 (upto, last),
             )
-        db.execute_sql("UPDATE webapp_indexed SET upto = ?", (_ALL if last is None else last,))
-        if last is None or time.monotonic() > deadline:
-            return last is not None
+        more: bool = count == SLICE
+        db.execute_sql("UPDATE webapp_indexed SET upto = ?", (last if more else _ALL,))
+        if not more or time.monotonic() > deadline:
+            return more

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from webapp.errors import Busy, NotFound, Unreadable
 
@@ -72,7 +73,11 @@ def offsets_path(path: Path) -> Path:
 
 def load_marks(path: Path, size: int | None = None) -> list[Mark]:
     """All marks of a transcript in order, of the first `size` bytes of the marks file."""
-    return _parsed(_marks_data(path)[:size])
+    try:
+        data = marks_path(path).read_bytes()
+    except FileNotFoundError:
+        return []
+    return _parsed(data[:size])
 
 
 def marks_around(path: Path, first: int, last: int) -> list[Mark]:
@@ -80,46 +85,64 @@ def marks_around(path: Path, first: int, last: int) -> list[Mark]:
     them, and the next one below.
 
     A session of 1 GB has some 200,000 marks, which take half a second to parse. They stand in the
-    order of their lines, so that few need to be."""
-    data = _marks_data(path)
-    start, stop = _mark_after(data, first), _mark_after(data, last)
-    # Two, as one of them may be the end of an append, which says nothing about a line.
-    for _ in range(2):
-        start = data.rfind(b"\n", 0, max(0, start - 1)) + 1
-        stop = data.find(b"\n", stop) + 1 or len(data)
-    return _parsed(data[start:stop])
+    order of their lines, so that few need to be read."""
+    try:
+        with marks_path(path).open("rb") as file:
+            return _parsed(b"".join(_around(file, first, last)))
+    except FileNotFoundError:
+        return []
+
+
+def _around(file: BinaryIO, first: int, last: int) -> list[bytes]:
+    low, high = 0, file.seek(0, os.SEEK_END) // BLOCK
+    while low < high:
+        middle = (low + high + 1) // 2
+        file.seek(middle * BLOCK)
+        file.readline()
+        if 0 <= _mark_line(file.readline()) <= first:
+            low = middle
+        else:
+            high = middle - 1
+    # From a block above on, as that mark may be the end of an append, which says nothing of a line.
+    file.seek(max(0, low - 1) * BLOCK)
+    if low > 1:
+        file.readline()
+    found: list[bytes] = []
+    above = below = 0
+    for data in file:
+        line = _mark_line(data)
+        if 0 <= line <= first:
+            above = len(found)
+        below += line > last
+        found.append(data)
+        if below == 2:
+            break
+    return found[max(0, above - 1) :]
+
+
+def _mark_line(data: bytes) -> int:
+    number = data.partition(b"\t")[0]
+    return int(number) if number.isdigit() else -1
 
 
 def marks_of(path: Path, kinds: Sequence[str]) -> list[Mark]:
     """The marks of some kinds; the others are not parsed."""
     wanted = "|".join(re.escape(kind) for kind in kinds).encode()
-    found = re.findall(rb"\n([0-9]+\t(?:" + wanted + rb")\t[^\n]*)", b"\n" + _marks_data(path))
-    return _parsed(b"\n".join(found))
-
-
-def _marks_data(path: Path) -> bytes:
+    mark = re.compile(rb"\n([0-9]+\t(?:" + wanted + rb")\t[^\n]*)")
+    found: list[bytes] = []
     try:
-        return marks_path(path).read_bytes()
+        with marks_path(path).open("rb") as file:
+            # A pattern that begins with "^" would take six times as long.
+            while lines := file.read(16 * BLOCK) + file.readline():
+                found += mark.findall(b"\n" + lines)
     except FileNotFoundError:
-        return b""
+        return []
+    return _parsed(b"\n".join(found))
 
 
 def _parsed(data: bytes) -> list[Mark]:
     lines = data.decode("utf-8", "replace").split("\n")
     return [mark for mark in map(parse_mark, lines) if mark is not None]
-
-
-def _mark_after(data: bytes, line: int) -> int:
-    """Where the first mark stands that begins after a line."""
-    low, high = 0, len(data)
-    while low < high:
-        start = data.rfind(b"\n", low, (low + high) // 2) + 1 or low
-        number = data[start : data.find(b"\t", start)]
-        if number.isdigit() and int(number) <= line:
-            low = data.find(b"\n", start) + 1 or len(data)
-        else:
-            high = start
-    return low
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from webapp import secrets
 from webapp.errors import InvalidInput, Unreadable
@@ -40,6 +40,16 @@ MAPPED = 1 << 20
 MAX_SPANS = 20
 SHOWN = 500
 """Characters of a line that a hit carries, around the match."""
+
+MAX_EVENT = 1 << 20
+"""Bytes of what ripgrep tells of one line; of a longer one only the beginning is kept."""
+
+OVERLAP = 256
+_HEAD = re.compile(
+    rb'\{"type":"(?P<type>match|context)","data":\{"path":(?P<path>\{[^}]*\}),'
+    rb'"lines":\{"(?P<form>text|bytes)":"'
+)
+_PLACE = re.compile(rb'"\},"line_number":(?P<line>\d+),"absolute_offset":(?P<offset>\d+),"sub')
 
 _KEY_LIKE = re.compile(r"[A-Za-z0-9+/]{16}|^\s*[A-Za-z0-9+/]+={0,2}\s*$", re.ASCII)
 """Lines that may stand in the middle of a private key, which only the lines around them tell."""
@@ -265,8 +275,8 @@ class _Search:
         """Hits and lines around them: whether it is a hit, path, number, place in the file, text
         and spans."""
         folded = [word.casefold() for word in words]
-        for raw in process.stdout or ():
-            event = json.loads(raw)
+        assert process.stdout is not None
+        for event in _read_events(process.stdout):
             if event["type"] == "end" and event["data"]["stats"]["matched_lines"] >= MAX_COUNT:
                 self._cut = True
             if event["type"] not in ("match", "context"):
@@ -279,7 +289,9 @@ class _Search:
                 continue
             line = _raw(data["lines"]).removesuffix(b"\n")
             text = line.decode("utf-8", "replace")
-            if folded and event["type"] == "match":
+            if data.get("long"):
+                spans = []
+            elif folded and event["type"] == "match":
                 if not all(word in text.casefold() for word in folded):
                     continue
                 spans = [m.span() for m in re.finditer(
@@ -313,6 +325,46 @@ class _Search:
             ]  # fmt: skip
             text = lead + text[start:end] + ("…" if end < len(text) else "")
         return HitLine(number, text, tuple(spans), is_hit)
+
+
+def _read_events(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
+    """What ripgrep tells, an event a line of JSON. An event holds the whole line of the file: one
+    over MAX_EVENT is read in pieces and comes with the beginning of the line only, as `long`."""
+    while raw := stream.readline(MAX_EVENT):
+        if raw.endswith(b"\n"):
+            yield json.loads(raw)
+            continue
+        head, held = raw, raw
+        place = _PLACE.search(held)
+        while not raw.endswith(b"\n") and (raw := stream.readline(MAX_EVENT)):
+            held = held[-OVERLAP:] + raw
+            # What follows the text is never in it: there a quote has a backslash before it.
+            place = place or _PLACE.search(held)
+        start = _HEAD.match(head)
+        if start and place:
+            yield {
+                "type": start["type"].decode(),
+                "data": {
+                    "path": json.loads(start["path"]), "line_number": int(place["line"]),
+                    "absolute_offset": int(place["offset"]), "submatches": [], "long": True,
+                    "lines": _beginning(start["form"].decode(), head[start.end() :]),
+                },
+            }  # fmt: skip
+
+
+def _beginning(form: str, data: bytes) -> dict[str, str]:
+    data = data[: 4 * LINE_SHOWN]
+    for end in range(len(data), max(0, len(data) - 16), -1):
+        try:
+            # A cut may fall inside an escape or a character; a group of base64 has four letters.
+            return {
+                form: str(
+                    json.loads(b'"' + data[: end - end % 4 if form == "bytes" else end] + b'"')
+                )
+            }
+        except ValueError:
+            continue
+    return {"text": ""}
 
 
 def _may_be_key(path: Path, offset: int) -> bool:

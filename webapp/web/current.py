@@ -76,6 +76,14 @@ def cached_facets() -> Facets:
     return services().cache.get(held, "facets", lambda: facets(held))
 
 
+def read_only() -> str | None:
+    """Why nothing can be written now, or None. A fragment asks this and has no rail to count for."""
+    try:
+        return store().read_only
+    except MemoryAppError as error:
+        return error.message
+
+
 def rail() -> dict[str, Any]:
     """The counts in the rail; a store that cannot be read has none."""
     try:

@@ -108,7 +108,7 @@ def init_app(app: Flask) -> None:
     def _values() -> dict[str, Any]:
         g.rail = g.get("rail") or functools.cache(current.rail)
         return {"rail": g.rail, "here": here, "settings": current.settings(),
-                "tilde": current.tilde}  # fmt: skip
+                "read_only": current.read_only, "tilde": current.tilde}  # fmt: skip
 
     @app.errorhandler(MemoryAppError)
     def _known(error: MemoryAppError) -> Response:
