@@ -1,6 +1,7 @@
 "use strict";
 // Everything here makes a page quicker to use; without it each page works by links and forms.
 (() => {
+  document.documentElement.classList.add("js");
   const $ = (selector, root = document) => root.querySelector(selector);
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const typing = (event) =>
@@ -47,6 +48,9 @@
     fadeAll();
   });
 
+  const showHelp = () => $("#help").showModal();
+  document.addEventListener("click", (event) => { if (event.target.closest("[data-help]")) showHelp(); });
+
   // Keys ---------------------------------------------------------------------------------------
   let went = 0;
   const items = () => all("[data-item]").filter((item) => item.offsetParent !== null);
@@ -75,7 +79,7 @@
     else if (key === "j") move(1);
     else if (key === "k") move(-1);
     else if (key === "n") { const link = $('[aria-keyshortcuts="n"]'); if (link) link.click(); }
-    else if (key === "?") $("#help").showModal();
+    else if (key === "?") showHelp();
     else if (key === "w") { const button = $("[data-wrap]"); if (button) button.click(); }
     else if (key === "f") { const button = $("[data-fold]"); if (button) button.click(); }
     else if (key === "y") copyLink();
@@ -93,7 +97,7 @@
       const n = numberOf(row);
       row.classList.toggle("selected", n >= first && n <= last);
     });
-    $("[data-copy]", record).hidden = false;
+    $("[data-copy]", record).disabled = false;
   };
   const address = (first, last) => `${record.dataset.base}/${first === last ? first : `${first}-${last}`}`;
   // The same fold as webapp/lines.py: fingerprint().
@@ -142,7 +146,10 @@
     for (const [name, button] of [["wrap", $("[data-wrap]", record)], ["fold", $("[data-fold]", record)]]) {
       const show = (on) => {
         const box = $(".rows", record);
-        if (box) box.classList.toggle(name, on);
+        if (box) {
+          box.classList.toggle(name, on);
+          $(".all-folded", record).hidden = rows().some((row) => row.offsetParent !== null);
+        }
         button.setAttribute("aria-pressed", String(on));
       };
       let on = new URLSearchParams(location.search).has(name);
@@ -155,6 +162,7 @@
       });
     }
     $("[data-copy]", record).addEventListener("click", copyLink);
+    record.addEventListener("click", (event) => { if (event.target.closest("[data-unfold]")) $("[data-fold]", record).click(); });
     if (chosen().length) anchor = numberOf(chosen()[0]);
     record.addEventListener("click", (event) => {
       const link = event.target.closest("a.n");
@@ -173,6 +181,8 @@
       const first = chosen()[0];
       if (first) first.scrollIntoView({ block: "center" });
     }
+    const mark = chosen().length ? $("mark", chosen()[0]) : null;
+    if (mark) mark.scrollIntoView({ block: "nearest", inline: "center" });
     window.addEventListener("hashchange", fromHash);
   }
 
@@ -186,6 +196,7 @@
     const axis = { stroke: token("--soft"), grid: { stroke: token("--line"), width: 1 }, ticks: { stroke: token("--line") } };
     box.replaceChildren();
     new uPlot({
+      padding: [10, 40, 0, 0],
       width: box.clientWidth, height: 210, legend: { live: true },
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "UTC"),
       axes: [

@@ -52,7 +52,9 @@ def test_save_makes_private_files(cli: Any) -> None:
 def test_save_rewrites_the_live_entry_of_the_same_title_and_says_so(cli: Any) -> None:
     first = cli.save("Use WAL", "Old.")
     again = cli.done("save", "--kind", "fact", "--title", "Use  WAL ", "--body", "New.")
-    assert again.out == f"Rewrote {first} in {cli.project}\n"
+    former = rows(cli, "SELECT id FROM trash")[0][0]
+    said = f"Rewrote {first} in {cli.project}; its former text is in the trash as {former}\n"
+    assert again.out == said
     assert entry(cli, first)["body"] == "New."
     assert rows(cli, "SELECT title, body FROM trash") == [("Use WAL", "Old.")]
     told = cli.done("save", "--kind", "fact", "--title", "Use WAL", "--body", "New.", "--json").data
@@ -168,7 +170,8 @@ def test_filters_stand_among_the_words(cli: Any, words: list[str]) -> None:
 def test_nothing_found_is_exit_code_1(cli: Any, words: list[str]) -> None:
     cli.save("Use WAL")
     plain = cli("search", *words)
-    assert (plain.code, plain.out, plain.err) == (1, "Nothing found.\n", "")
+    assert (plain.code, plain.err) == (1, "")
+    assert plain.out.startswith("Nothing found in /") and "--everywhere" in plain.out
     told = cli("search", *words, "--json")
     assert (told.code, told.data["ok"], told.data["entries"]) == (1, True, [])
 
@@ -208,7 +211,8 @@ def test_json_holds_previews_and_show_the_whole(cli: Any) -> None:
 
 def test_forget_by_id_reaches_every_project_and_restore_brings_it_back(cli: Any) -> None:
     entry_id = cli.save("T", "b", "--scope", "/home/me/other")
-    assert cli.done("forget", entry_id).out == f"{entry_id}  T\n"
+    assert cli.done("forget", entry_id).out.startswith(f"{entry_id}  T\nIn the trash now")
+    assert cli.done("list", "--trash").out.split("\n")[0] == f"{entry_id}  T"
     assert cli("show", entry_id).code == 1
     back = cli.done("restore", entry_id)
     assert back.out == "Restored “T” to /home/me/other\n"
@@ -264,6 +268,28 @@ def test_a_conflict_of_a_restore_is_exit_code_1_until_a_choice_is_made(
     assert rows(cli, "SELECT id, body FROM entries") == [(live, "live")]
     assert cli.done("restore", entry_id, *choice, "--json").data["title"] == title
     assert entry(cli, entry_id)["body"] == "old"
+
+
+@pytest.mark.parametrize(
+    "args", [["--keep-both", "--replace"], ["--title", "x"], ["--replace", "--title", "x"]]
+)
+def test_choices_that_do_not_go_together_are_refused(cli: Any, args: list[str]) -> None:
+    entry_id = cli.save("T")
+    cli.done("forget", entry_id)
+    outcome = cli("restore", entry_id, *args)
+    assert outcome.code == 2
+    assert "--keep-both" in outcome.sentence
+    assert rows(cli, "SELECT count(*) FROM trash") == [(1,)]
+
+
+def test_the_trash_is_listed_with_who_threw_away(cli: Any) -> None:
+    empty = cli("list", "--trash")
+    assert (empty.code, empty.out) == (1, "The trash is empty.\n")
+    assert not cli.data_dir.exists()
+    entry_id = cli.save("T", "b", "--scope", "/home/me/other")
+    cli.done("forget", entry_id)
+    (told,) = cli.done("list", "--trash", "--json").data["entries"]
+    assert (told["id"], told["trashed_by"]) == (entry_id, "tester")
 
 
 def test_stats_count_by_kind(cli: Any) -> None:

@@ -98,12 +98,12 @@ def test_serve_prints_its_link_answers_and_stops_cleanly(
     text = server.log.read_text()
     assert "Traceback" not in text
     assert str(program.home / ".local/share/opencode-memory/memory.db") in text
-    assert "There is no sign-in yet" in text
+    assert "every user of this machine can open the page" in text
     assert not (program.home / ".local/share/opencode-memory").exists()
 
 
 def test_serve_without_sign_in_says_what_that_means(serve: Callable[..., Server]) -> None:
-    assert "--no-auth: every user of this machine" in serve("--no-auth").log.read_text()
+    assert "every user of this machine can open the page" in serve("--no-auth").log.read_text()
 
 
 def test_serve_reads_what_other_processes_write(serve: Callable[..., Server], program: Any) -> None:
@@ -261,9 +261,9 @@ def test_a_store_that_others_may_read_is_told_with_the_remedy(cli: Any) -> None:
     cli.save("T")
     os.chmod(cli.db, 0o644)
     outcome = cli("doctor")
-    assert outcome.code == 2
-    word, text = checks(outcome)["permissions"]
-    assert word == "BAD" and f"chmod 600 {cli.db}" in text
+    assert outcome.code == 0
+    _, text = checks(outcome)["permissions"]
+    assert f"chmod 600 {cli.db}" in text
 
 
 def test_a_foreign_store_is_told_with_the_difference(cli: Any) -> None:

@@ -297,7 +297,7 @@ def test_an_edit_of_what_changed_meanwhile_shows_both_and_writes_nothing(site: A
     assert dict(conflict.fields(again))["body"] == "Third, by me."
     assert site.rows("SELECT body FROM entries") == [("Second, by an agent.",)]
 
-    assert site.submit(conflict, again, "Save").status == 303
+    assert site.submit(conflict, again, "Save over what it says now").status == 303
     assert site.rows("SELECT body FROM entries") == [("Third, by me.",)]
     assert {body for (body,) in site.rows("SELECT body FROM trash")} == {
         "First.", "Second, by an agent.",

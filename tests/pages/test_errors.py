@@ -69,7 +69,7 @@ def test_an_error_is_a_page_with_a_sentence_and_a_way_on(
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [("get", "/?page=x", 400), ("post", "/entries/nosuch/forget", 404), ("get", "/nosuch", 404),
-     ("post", "/trash/restore", 400), ("get", "/boom", 500)],
+     ("post", "/trash/x/restore", 404), ("get", "/boom", 500)],
 )  # fmt: skip
 def test_htmx_gets_an_error_as_a_toast_in_its_own_place(
     site: Any, method: str, path: str, status: int

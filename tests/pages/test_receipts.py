@@ -33,7 +33,7 @@ def test_each_write_that_takes_something_away_leaves_one_newest_first(site: Any)
     site.post(f"/trash/{two.id}/purge")
     answer = site.get("/receipts")
     assert summaries(answer) == [
-        "Destroyed 1 entry from the trash", "Forgot 1 entry", "Restored “One”", "Forgot 1 entry",
+        "Destroyed 1 entry from the trash", "Forgot “Two”", "Restored “One”", "Forgot “One”",
     ]  # fmt: skip
     assert {row.all("td")[1].text for row in answer.doc.all("tr", data_item="")} == {"tester"}
 

@@ -390,7 +390,9 @@ def test_hits_come_with_context_and_counts(site: Any, headers: dict[str, str]) -
              if "gap" not in li.attrs["class"]]  # fmt: skip
     assert lines == [("2", "context"), ("3", "is-hit"), ("4", "context"), ("5", "context"),
                      ("6", "is-hit")]  # fmt: skip
-    assert answer.doc.one("nav", class_="tabs").one(class_="count").text == "2 lines in 1"
+    assert (
+        answer.doc.one("nav", class_="tabs").one(class_="count").text == "2 lines in 1 transcript"
+    )
     assert [mark.text for mark in answer.doc.all("mark")] == ["Needle", "needle"]
 
 

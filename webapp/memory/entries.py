@@ -46,11 +46,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a save did: `created` or else rewrote; `expired` rows went to the trash."""
+    """What a save did: `created` or else rewrote; `expired` rows went to the trash. `former` is the
+    id under which a text that was rewritten is in the trash, None if the text is the same."""
 
     entry: Entry
     created: bool
     expired: int = 0
+    former: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ def save(store: Store, new: Draft, source: str | None, now: int | None = None) -
         row = live_twin(store, new.scope, new.title, at)
         if row is None:
             return Saved(_insert(store, new, source, at), True, expired)
-        return Saved(_rewrite(store, row, new, source, at), False, expired)
+        entry, former = _rewrite(store, row, new, source, at)
+        return Saved(entry, False, expired, former)
 
 
 def edit(
@@ -188,7 +191,7 @@ def edit(
                 "title, or edit that one.",
                 entry=from_row(twin),
             )
-        return _rewrite(store, row, new, source, at)
+        return _rewrite(store, row, new, source, at)[0]
 
 
 def get(store: Store, entry_id: str) -> Entry:
@@ -216,8 +219,9 @@ def forget(store: Store, ids: Sequence[str], actor: str, now: int | None = None)
         for row in rows:
             to_trash(store, row, actor, at)
         gone = [from_row(row) for row in rows]
+        what = f"“{gone[0].title}”" if len(gone) == 1 else f"{len(gone)} entries"
         receipts.write(
-            store, "forget", actor, f"Forgot {_count(len(gone))}",
+            store, "forget", actor, f"Forgot {what}",
             {"entries": [{"id": e.id, "title": e.title, "scope": e.scope} for e in gone]}, at,
         )  # fmt: skip
     return gone
@@ -234,10 +238,6 @@ def to_trash(store: Store, row: Any, by: str, at: int, entry_id: str | None = No
     store.run(TrashRow.insert(**values, trashed_at=at, trashed_by=by))
     if entry_id is None:
         store.run(EntryRow.delete().where(EntryRow.id == row.id))
-
-
-def _count(number: int) -> str:
-    return "1 entry" if number == 1 else f"{number} entries"
 
 
 def _retire_expired(store: Store, at: int) -> int:
@@ -278,13 +278,16 @@ def _insert(store: Store, new: Draft, source: str | None, at: int) -> Entry:
     return from_row(EntryRow(**values))
 
 
-def _rewrite(store: Store, row: Any, new: Draft, source: str | None, at: int) -> Entry:
+def _rewrite(
+    store: Store, row: Any, new: Draft, source: str | None, at: int
+) -> tuple[Entry, str | None]:
     before = from_row(row)
     changed = (before.kind, before.title, before.body, before.tags) != (
         new.kind, new.title, new.body, new.tags,
     )  # fmt: skip
-    if changed:
-        to_trash(store, row, f"{source or 'unknown'} (rewrote)", at, entry_id=str(uuid.uuid4()))
+    former = str(uuid.uuid4()) if changed else None
+    if former is not None:
+        to_trash(store, row, f"{source or 'unknown'} (rewrote)", at, entry_id=former)
     # Two saves within one millisecond still get different times, so that an edit can tell them.
     at = max(at, row.updated_at + 1)
     values = {
@@ -293,7 +296,7 @@ def _rewrite(store: Store, row: Any, new: Draft, source: str | None, at: int) ->
         "expires_at": new.expires_at, "source": source,
     }  # fmt: skip
     store.run(EntryRow.update(**values).where(EntryRow.id == row.id))
-    return from_row(EntryRow(id=row.id, created_at=row.created_at, **values))
+    return from_row(EntryRow(id=row.id, created_at=row.created_at, **values)), former
 
 
 __all__ = [

@@ -115,7 +115,7 @@ def first(session_id: str) -> Any:
 @blueprint.get("/transcripts/<session_id>/<lines>")
 def show(session_id: str, lines: str) -> Any:
     """A window around a line or a range."""
-    selected = parse_range(lines, MAX_WINDOW)
+    selected = _range(session_id, lines)
     opened, page = _open(session_id)
     if opened is None:
         return page
@@ -132,6 +132,15 @@ def from_line(session_id: str, line: int) -> Any:
     return _window(opened, LineRange(start, start + window.SIZE - 1), None)
 
 
+def _range(session_id: str, text: str) -> LineRange:
+    try:
+        return parse_range(text, MAX_WINDOW)
+    except InvalidInput as error:
+        error.details["back"] = url_for("transcripts.first", session_id=session_id)
+        error.details["back_text"] = "The transcript"
+        raise
+
+
 @blueprint.get("/transcripts/<session_id>/go")
 def go(session_id: str) -> Any:
     """The jump box: to a line or a range, or to where `path:line` of ripgrep points."""
@@ -139,7 +148,7 @@ def go(session_id: str) -> Any:
     printed = PRINTED.fullmatch(text.strip())
     if printed:
         session_id, text = printed["id"], printed["line"]
-    selected = parse_range(text, MAX_WINDOW)
+    selected = _range(session_id, text)
     return redirect(_line_link(session_id, str(selected)))
 
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from flask import Blueprint, request, url_for
 
-from webapp.errors import Conflict, InvalidInput, MemoryAppError
+from webapp.errors import Conflict, MemoryAppError
 from webapp.memory import trash
 from webapp.pages.search import parse_page
 from webapp.web import current, filters, render
 
 blueprint = Blueprint("trash", __name__)
+NOTHING_TICKED = "Nothing was ticked, so nothing was changed."
 
 
 @blueprint.get("/trash")
@@ -60,7 +61,10 @@ def restore_many() -> Any:
     done = 0
     conflicts: list[dict[str, Any]] = []
     problems: list[str] = []
-    for entry_id in _ticked():
+    ticked = _ticked()
+    if not ticked:
+        return render.back(url_for("trash.index"), NOTHING_TICKED)
+    for entry_id in ticked:
         try:
             trash.restore(store, entry_id, current.settings().user)
             done += 1
@@ -94,13 +98,12 @@ def purge_many() -> Any:
         raise Conflict(
             "The trash has changed since this page was shown, so nothing was destroyed. Look again."
         )
+    if ids == []:
+        return render.back(url_for("trash.index"), NOTHING_TICKED)
     count = trash.purge(store, ids, current.settings().user)
     word = filters.plural(count, "entry", "entries")
     return render.back(url_for("trash.index"), f"Destroyed {word} for good.")
 
 
 def _ticked() -> list[str]:
-    ids = list(dict.fromkeys(request.form.getlist("id")))
-    if not ids:
-        raise InvalidInput("Tick at least one entry first.", "id")
-    return ids[: trash.PAGE]
+    return list(dict.fromkeys(request.form.getlist("id")))[: trash.PAGE]

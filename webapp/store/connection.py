@@ -23,7 +23,7 @@ WRITE_PATIENCE_S = 15.0
 """How long a write waits for another process before it gives up."""
 
 INDEXING_S = 0.5
-PAUSE_S = 0.12
+PAUSE_S = 0.2
 """The time that indexing a large store takes the lock for, and leaves it for: SQLite asks again for
 a lock at least every 100 ms, so that a writer that waits comes in between."""
 

@@ -178,8 +178,8 @@ def apply(
     fresh = plan(store, settings, options, at)
     if fresh.fingerprint != fingerprint:
         raise PlanChanged(
-            "The library has changed since this plan was made, so nothing was removed. Look at the "
-            "new plan and apply that one.",
+            "This is not the plan of these options for the library as it is now, so nothing was "
+            "removed. Look at the new plan and apply that one.",
             plan=fresh,
         )
     if store.read_only:

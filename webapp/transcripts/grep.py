@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -77,13 +77,15 @@ class FileHits:
 @dataclass(frozen=True, slots=True)
 class GrepResult:
     """What a search found. `exact` is false when no line held the very text and lines that hold
-    every word were looked for instead; `complete` is false when the count is a lower bound."""
+    every word were looked for instead; `complete` is false when the count is a lower bound;
+    `in_files` counts the transcripts with hits, of which `files` holds those that are shown."""
 
     files: tuple[FileHits, ...]
     count: int
     shown: int
     exact: bool
     complete: bool
+    in_files: int = 0
 
 
 def ripgrep() -> str:
@@ -133,7 +135,7 @@ def grep(
     if found.count or quoted or len(words) < 2:
         return found
     loose = search.run(["-e", _every_word(words)], words)
-    return GrepResult(loose.files, loose.count, loose.shown, False, loose.complete)
+    return replace(loose, exact=False)
 
 
 def _is_quoted(text: str) -> bool:
@@ -267,7 +269,7 @@ class _Search:
             if path in counts
         ]
         files.sort(key=lambda file: (-file.transcript.touched_at, file.transcript.id))
-        return GrepResult(tuple(files), total, shown, True, complete)
+        return GrepResult(tuple(files), total, shown, True, complete, len(counts))
 
     def _events(
         self, process: subprocess.Popen[bytes], words: Sequence[str]

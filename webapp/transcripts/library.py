@@ -214,6 +214,14 @@ def removed(store: Store, session_id: str) -> Removed | None:
     )
 
 
+def removed_ids(store: Store) -> set[str]:
+    """The sessions whose transcripts a cleanup removed and nobody has exported since."""
+    if not _has_table(store):
+        return set()
+    rows = store.rows("SELECT session_id FROM transcripts WHERE removed_at IS NOT NULL")
+    return {row[0] for row in rows}
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A transcript brought up to date, what the export did (None if nothing was needed), and the
