@@ -1,0 +1,1 @@
+"""Side-by-side measurements, printed as ratios. Not a test: `make bench`, or `python -m bench`."""
