@@ -90,7 +90,7 @@ def test_an_expiry_can_be_a_date(cli: Any) -> None:
         (["--title", "t", "--body", "b", "--expires", "2001-01-01"], "already passed"),
         (["--title", f"t {KEY}", "--body", "b"], "The title looks like it holds a secret"),
         (["--title", "t", "--body", f"b\n{KEY}\n"], "The body looks like it holds a secret"),
-        (["--title", "t", "--body", "b", "--tag", TOKEN], "The tags looks like it holds a secret"),
+        (["--title", "t", "--body", "b", "--tag", TOKEN], "One of the tags looks like it holds a secret"),
         (["--title", "a\x1bb", "--body", "b"], "control character"),
     ],
 )  # fmt: skip

@@ -157,7 +157,7 @@ def test_a_secret_is_refused_in_every_field_by_name_and_never_repeated(
         draft(**{field: ["fine", text] if field == "tags" else text})
     error = caught.value
     assert error.field == field
-    assert f"The {field} " in error.message
+    assert f"the {field} " in error.message.lower()
     assert error.details["kind"] in error.message
     shown = f"{error.message} {error.details!r} {error!r}"
     for start in range(0, len(secret) - 8):

@@ -126,22 +126,21 @@ def draft(
 def check_text(field: str, text: str, most: int) -> None:
     """Checks one text of an entry. Raises InvalidInput or SecretRefused that names `field`; a
     secret is never repeated."""
+    what = "One of the tags" if field == "tags" else f"The {field}"
     if not text.strip():
-        raise InvalidInput(f"The {field} is empty; write something there.", field)
+        raise InvalidInput(f"{what} is empty; write something there.", field)
     if len(text) > most:
-        raise InvalidInput(
-            f"The {field} has {len(text):,} characters; at most {most:,} fit.", field
-        )
+        raise InvalidInput(f"{what} has {len(text):,} characters; at most {most:,} fit.", field)
     if _CONTROL.search(text.replace("\n", " ").replace("\t", " ").replace("\r", " ")):
-        raise InvalidInput(f"The {field} holds a control character that cannot be kept.", field)
+        raise InvalidInput(f"{what} holds a control character that cannot be kept.", field)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"The {field} is not valid Unicode text.", field) from error
+        raise InvalidInput(f"{what} is not valid Unicode text.", field) from error
     found = secrets.find(text)
     if found:
         raise SecretRefused(
-            f"The {field} looks like it holds a secret ({found[0].kind}). Nothing was saved; "
+            f"{what} looks like it holds a secret ({found[0].kind}). Nothing was saved; "
             "take it out and say where the secret is kept instead.",
             field,
             kind=found[0].kind,
