@@ -669,3 +669,24 @@ def test_a_read_only_file_of_the_plugins_is_searched_without_an_index(tmp_path: 
             search(store, SearchQuery(case.replace("source:", "")), NOW)
         with pytest.raises(Unreadable, match="who wrote"):
             search(store, SearchQuery("source:agent"), NOW)
+
+
+@pytest.mark.parametrize(
+    ("term", "text", "marked"),
+    [
+        (
+            "rounding",
+            "round rounds Rounding rounded ground",
+            ["round", "rounds", "Rounding", "rounded"],
+        ),
+        ("rates", "the rate, rates and ratesheet; crate", ["rate", "rates", "rates"]),
+        ("timeouts", "a timeout", ["timeout"]),
+        ("uses", "use used", []),
+        ("naïves", "naïve naïves", ["naïves"]),
+        ("a.b", "a.b axb", ["a.b"]),
+    ],
+)
+def test_words_of_the_same_stem_are_marked(term: str, text: str, marked: list[str]) -> None:
+    found = mark(text, [term])
+    assert re.findall(f"{MARK_ON}(.*?){MARK_OFF}", found) == marked
+    assert found.replace(MARK_ON, "").replace(MARK_OFF, "") == text

@@ -418,17 +418,33 @@ def _all_parts(terms: Sequence[str]) -> _Where:
 
 
 def mark(text: str, terms: Sequence[str]) -> str:
-    """Puts MARK_ON and MARK_OFF around every occurrence of a term, whatever its case."""
-    words = [re.escape(term) for term in sorted(terms, key=len, reverse=True) if term]
-    if not words:
+    """Puts MARK_ON and MARK_OFF around every occurrence of a term, whatever its case or ending."""
+    pattern = _pattern(terms)
+    if not pattern:
         return text
-    return re.sub("|".join(words), lambda m: MARK_ON + m[0] + MARK_OFF, text, flags=re.IGNORECASE)
+    return re.sub(pattern, lambda m: MARK_ON + m[0] + MARK_OFF, text, flags=re.IGNORECASE)
+
+
+_ENDING = re.compile(r"(?<=[a-z]{4})(?:ings?|ed|e?s)$")
+
+
+def _pattern(terms: Sequence[str]) -> str:
+    """What to mark for terms: the term, and for an English word the others of its stem, since the
+    index finds those too. To ask the index itself would cost as much as the search."""
+    found = []
+    for term in sorted((term for term in terms if term), key=len, reverse=True):
+        found.append(re.escape(term))
+        word = term.lower() if term.isascii() and term.isalpha() else ""
+        stem = _ENDING.sub("", word)
+        if stem != word:
+            found.insert(0, rf"\b{stem}(?:e|s|es|ed|ing|ings)?\b")
+    return "|".join(found)
 
 
 def excerpt(text: str, terms: Sequence[str], length: int = EXCERPT) -> str:
     """About `length` characters of a text, around the first occurrence of a term."""
-    words = "|".join(re.escape(term) for term in terms if term)
-    found = re.search(words, text, re.IGNORECASE) if words else None
+    pattern = _pattern(terms)
+    found = re.search(pattern, text, re.IGNORECASE) if pattern else None
     start = max(0, found.start() - length // 3) if found else 0
     if start:
         start = text.find(" ", start, start + 30) + 1 or start
