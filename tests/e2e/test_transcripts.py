@@ -200,8 +200,15 @@ def test_dry_run_apply_receipt_and_export_again(site: Any, page: Page, page_prob
 
     page.goto(f"{site.url}/transcripts/{LONG}/920")
     expect(page.locator(".empty")).to_contain_text("This transcript was removed by a cleanup")
-    page.get_by_role("button", name="Export it again").click()
+    page.get_by_role("button", name="Put it back").click()
     expect(page.locator(".row.selected")).to_have_id("L920")
+
+    page.goto(f"{site.url}/receipts")
+    page.get_by_role("link", name="Removed 13 transcripts").click()
+    page.get_by_role("button", name="Put 12 transcripts back").click()
+    expect(page.locator(".toast")).to_contain_text("Put 12 transcripts back.")
+    page.goto(f"{site.url}/transcripts")
+    expect(page.locator("tbody tr")).to_have_count(15)
 
 
 @pytest.mark.allow_page_problems("409")

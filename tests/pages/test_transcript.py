@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -611,6 +612,7 @@ def test_links_into_a_removed_transcript_say_when_why_and_offer_it_again(
 ) -> None:
     site.get(f"/transcripts/{KEYS}")
     remove(site, KEYS)
+    shutil.rmtree(site.settings.data_dir / "trash")
     answer = site.get(f"/transcripts/{KEYS}{path}")
     assert answer.status == 410
     assert answer.main.one("h1").text == "A key was pasted by mistake"
@@ -626,11 +628,25 @@ def test_links_into_a_removed_transcript_say_when_why_and_offer_it_again(
     assert site.get(f"/transcripts/{KEYS}").status == 200
 
 
+def test_a_removed_transcript_is_put_back_as_it_was_while_it_is_kept(site: Any) -> None:
+    site.get(f"/transcripts/{KEYS}")
+    (path,) = site.settings.transcripts_dir.glob("*/*.md")
+    text = path.read_bytes()
+    remove(site, KEYS)
+    answer = site.get(f"/transcripts/{KEYS}/5")
+    assert "kept for 7 days" in answer.text
+    form = answer.form(f"/transcripts/{KEYS}/undo")
+    assert site.submit(answer, form, "Put it back").location == f"/transcripts/{KEYS}/5"
+    assert path.read_bytes() == text
+    assert site.post(f"/transcripts/{KEYS}/undo").status == 404
+
+
 def test_a_removed_transcript_of_a_session_that_is_gone_cannot_come_back(
     site: Any, newest_db: Path
 ) -> None:
     site.get(f"/transcripts/{KEYS}")
     remove(site, KEYS)
+    shutil.rmtree(site.settings.data_dir / "trash")
     with closing(sqlite3.connect(newest_db)) as connection, connection:
         connection.execute("DELETE FROM session WHERE id = ?", (KEYS,))
     answer = site.get(f"/transcripts/{KEYS}")

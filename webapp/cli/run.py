@@ -61,12 +61,17 @@ def _bound(host: str, port: int) -> socket.socket:
 def _sweep_daily(services: Any, stopping: threading.Event) -> None:
     """Sweeps the trash at the start and then once a day, for as long as the server runs."""
     from webapp.memory import trash
+    from webapp.store import now_ms
+    from webapp.transcripts import aside
 
     log = logging.getLogger(__name__)
     while True:
         try:
             with services.store.session():
                 swept = trash.sweep(services.store, services.settings.trash_days)
+                freed = aside.sweep(services.settings, now_ms())
+            if freed:
+                log.warning("%d bytes of transcripts removed a week ago are free now", freed)
             if swept:
                 log.warning("destroyed %d entries that were too long in the trash", swept)
         except MemoryAppError as error:

@@ -10,7 +10,7 @@ from webapp.cli.base import Run, command, fail, nothing_found
 from webapp.errors import InvalidInput, NotFound, PlanChanged, Unreadable
 from webapp.lines import parse_range
 from webapp.opencode import Session, find_session, list_sessions
-from webapp.transcripts import cleanup, export, grep, library, window
+from webapp.transcripts import aside, cleanup, export, grep, library, window
 from webapp.transcripts.cleanup import Options, Plan
 from webapp.transcripts.library import Transcript
 
@@ -64,6 +64,8 @@ def export_command(run: Run, session: str | None, everything: bool) -> None:
         gone = library.removed_ids(store) if everything else set()
         left_out = [session for session in chosen if session.id in gone]
         chosen = [session for session in chosen if session.id not in gone]
+        if session and cleanup.can_undo(store, run.settings, session):
+            cleanup.undo(store, run.settings, session, run.settings.user)
         for step in export.export_many(store, run.settings, chosen):
             if step.exported is None:
                 problems.append(f"{step.session.id}: {step.problem}")
@@ -215,6 +217,16 @@ def _plan_text(plan: Plan) -> str:
     return "\n".join(lines)
 
 
+def _undo(run: Run, receipt: int) -> None:
+    with run.store() as store:
+        done, problems = cleanup.undo_receipt(store, run.settings, receipt, run.settings.user)
+    for problem in problems:
+        click.echo(f"opencode-memory: {problem}", err=True)
+    run.out({"put_back": done, "problems": problems}, f"Put {_many(done, 'transcript')} back.")
+    if not done:
+        fail(1)
+
+
 @command("opencode-memory cleanup --retention-days 90", name="cleanup")
 @click.option("--session", "sessions", multiple=True, help="Name a session to remove.")
 @click.option("--retention-days", type=click.IntRange(0, 1_000_000), help="0 is off.")
@@ -224,15 +236,19 @@ def _plan_text(plan: Plan) -> str:
 )
 @click.option("--everywhere", is_flag=True, help="Every project, not only this one.")
 @click.option("--apply", "fingerprint", metavar="FINGERPRINT", help="Apply the plan shown before.")
+@click.option("--undo", type=int, metavar="RECEIPT", help="Put back what that cleanup removed.")
 def cleanup_command(
     run: Run, sessions: tuple[str, ...], retention_days: int | None, max_sessions: int | None,
-    keep_recent: int | None, everywhere: bool, fingerprint: str | None,
+    keep_recent: int | None, everywhere: bool, fingerprint: str | None, undo: int | None,
 ) -> None:  # fmt: skip
     """Shows which transcripts a cleanup would remove, or applies a plan by its fingerprint.
 
     Apply takes the same options as the dry run that printed the fingerprint.
     """
     settings = run.settings
+    if undo is not None:
+        _undo(run, undo)
+        return
     options = Options(
         tuple(dict.fromkeys(sessions)),
         settings.retention_days if retention_days is None else retention_days,
@@ -266,7 +282,10 @@ def cleanup_command(
     assert last is not None  # apply always yields its result
     text = f"Removed {last.done - len(last.problems)} of {last.total} transcripts, {last.bytes:,} bytes."
     if last.receipt is not None:
-        text += f" Receipt {last.receipt}."
+        text += (
+            f" Receipt {last.receipt}. The bytes are given back in {aside.DAYS} days; until then: "
+            f"opencode-memory cleanup --undo {last.receipt}"
+        )
     data = {"removed": last.done - len(last.problems), "planned": last.total, "bytes": last.bytes,
             "problems": list(last.problems), "receipt": last.receipt}  # fmt: skip
     for problem in last.problems:

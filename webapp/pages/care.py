@@ -12,9 +12,9 @@ from webapp import settings as setting_table
 from webapp.errors import InvalidInput, PlanChanged
 from webapp.memory import stats
 from webapp.store import Store, now_ms, receipts
-from webapp.transcripts import cleanup, library
+from webapp.transcripts import aside, cleanup, library
 from webapp.transcripts.cleanup import Options
-from webapp.web import current, render
+from webapp.web import current, filters, render
 from webapp.web.jobs import Job
 
 blueprint = Blueprint("care", __name__)
@@ -58,7 +58,7 @@ def _cleanup(options: Options, asked: bool, status: int = 200, changed: str = ""
     plan = cleanup.plan(store, settings, options) if asked else None
     listing = library.listing(store, settings, limit=1)
     return render.page(
-        "cleanup", status=status, options=options, plan=plan, changed=changed,
+        "cleanup", status=status, days=aside.DAYS, options=options, plan=plan, changed=changed,
         scopes=sorted({t.scope for t in library.transcripts(store, settings)}), listing=listing,
     )  # fmt: skip
 
@@ -89,7 +89,7 @@ def cleanup_apply() -> Any:
                 ):
                     job.done = step.done
                     job.problems = list(step.problems)
-                    job.result["bytes"] = step.bytes
+                    job.result.update(bytes=step.bytes, days=aside.DAYS)
                     if step.receipt is not None:
                         job.result["receipt"] = step.receipt
             except PlanChanged as error:
@@ -124,7 +124,24 @@ def _has_receipts(store: Store) -> bool:
 def receipt(receipt_id: int) -> Any:
     """One receipt, whole."""
     found = receipts.get(current.store(), receipt_id)
-    return render.page("receipt", receipt=found, detail=_shown_detail(found.detail))
+    store, settings = current.store(), current.settings()
+    named = found.detail.get("transcripts") if found.action == "cleanup" else None
+    ids = [item.get("id") for item in named or [] if isinstance(item, dict)]
+    return render.page(
+        "receipt", receipt=found, detail=_shown_detail(found.detail), days=aside.DAYS,
+        undoable=sum(cleanup.can_undo(store, settings, str(name)) for name in ids),
+    )  # fmt: skip
+
+
+@blueprint.post("/receipts/<int:receipt_id>/undo")
+def undo(receipt_id: int) -> Any:
+    """Puts back every transcript that a cleanup's receipt names."""
+    settings = current.settings()
+    done, problems = cleanup.undo_receipt(current.writable(), settings, receipt_id, settings.user)
+    text = f"Put {filters.plural(done, 'transcript')} back."
+    if problems:
+        text += f" {filters.plural(len(problems), 'other')} could not be: {problems[0]}"
+    return render.back(url_for("care.receipt", receipt_id=receipt_id), text)
 
 
 _LISTS = {"transcripts": {"id", "title", "scope", "why", "lines", "bytes"},

@@ -15,7 +15,18 @@ from webapp.lines import MAX_WINDOW, LineRange, fingerprint, parse_range
 from webapp.opencode import Session, find_session, list_sessions
 from webapp.pages.search import parse_page
 from webapp.store import now_ms, receipts
-from webapp.transcripts import download, export, files, grep, library, outline, relocate, window
+from webapp.transcripts import (
+    aside,
+    cleanup,
+    download,
+    export,
+    files,
+    grep,
+    library,
+    outline,
+    relocate,
+    window,
+)
 from webapp.web import current, filters, render
 from webapp.web.jobs import Job
 
@@ -204,6 +215,8 @@ def export_one(session_id: str) -> Any:
         raise Unreadable(" ".join(problems))
     if session is None:
         raise NotFound(f"OpenCode has no session {session_id} any more.")
+    if cleanup.can_undo(store, settings, session_id):
+        cleanup.undo(store, settings, session_id, settings.user)
     done = export.export(store, settings, session)
     text = f"Exported {filters.plural(done.added, 'line')}." if done.added else "Nothing was new."
     return render.back(url_for("transcripts.first", session_id=session_id), text)
@@ -211,10 +224,20 @@ def export_one(session_id: str) -> Any:
 
 @blueprint.get("/transcripts/export")
 @blueprint.get("/transcripts/<session_id>/export")
+@blueprint.get("/transcripts/<session_id>/undo")
 def only_by_post(session_id: str = "") -> Any:
     """Says that an export is asked for by POST; else `export` would be taken for a session, or for
     lines."""
     raise MethodNotAllowed(["POST"])
+
+
+@blueprint.post("/transcripts/<session_id>/undo")
+def undo(session_id: str) -> Any:
+    """Puts a transcript that a cleanup removed back as it was."""
+    export.check_id(session_id)
+    cleanup.undo(current.writable(), current.settings(), session_id, current.settings().user)
+    place = url_for("transcripts.first", session_id=session_id)
+    return render.back(place, "The transcript is back, line for line.")
 
 
 def _line_link(session_id: str, lines: str, **args: Any) -> str:
@@ -237,7 +260,9 @@ def _open(session_id: str) -> tuple[library.Opened | None, Any]:
         except MemoryAppError:
             session = None
         gone = replace(gone, title=library.shown_title(gone.title, settings))
-        return None, render.page("transcript_gone", status=410, gone=gone, session=session)
+        return None, render.page("transcript_gone", status=410, gone=gone, session=session,
+            kept=cleanup.can_undo(store, settings, session_id), days=aside.DAYS,
+        )  # fmt: skip
 
 
 @blueprint.post("/transcripts/<session_id>/<int:line>/reveal")

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from webapp.errors import InvalidInput, NotFound, PlanChanged, ReadOnly
+from webapp.errors import Conflict, InvalidInput, NotFound, PlanChanged, ReadOnly, Unreadable
 from webapp.opencode import list_sessions
 from webapp.settings import Settings
 from webapp.store import Store, TranscriptRow, now_ms, receipts
-from webapp.transcripts.export import remove_files
+from webapp.transcripts import aside
 from webapp.transcripts.files import locked, marks_path, offsets_path
-from webapp.transcripts.library import Transcript, transcripts
+from webapp.transcripts.library import Transcript, removed, transcripts
 
 DAY_MS = 86_400_000
 BATCH = 25
@@ -196,7 +196,7 @@ def apply(
                 break
             for step in fresh.steps[start : start + BATCH]:
                 try:
-                    left = _remove(store, step, actor, at)
+                    left = _remove(store, settings, step, actor, at)
                     gone.append(step)
                     problems += [f"{step.transcript.id}: {path} stays" for path in left]
                 except (OSError, NotFound) as error:
@@ -218,17 +218,74 @@ def _sum(steps: Sequence[Step]) -> int:
     return sum(step.bytes for step in steps)
 
 
-def _remove(store: Store, step: Step, actor: str, at: int) -> list[Path]:
+def _remove(store: Store, settings: Settings, step: Step, actor: str, at: int) -> list[Path]:
     item = step.transcript
     # The index is told first: a crash between the two leaves a file without a row, which is still
     # listed and can be read; the other way round a row would point at nothing.
     with locked(item.path):
         _note(store, item, at, actor, step.why)
         try:
-            return remove_files(item.path)
+            return aside.set_aside(settings, item.path, at)
         except OSError:
             _note(store, item, None, None, None)
             raise
+
+
+def undo(
+    store: Store, settings: Settings, session_id: str, actor: str, now: int | None = None
+) -> None:
+    """Puts a removed transcript back as it was, line for line, and leaves a receipt.
+
+    Raises NotFound if it is not removed or its bytes are gone, Conflict if there is another by now,
+    ReadOnly and Unreadable.
+    """
+    at = now_ms() if now is None else now
+    gone = removed(store, session_id)
+    if gone is None or not aside.is_aside(settings, settings.transcripts_dir / gone.path):
+        raise NotFound(
+            f"The transcript of {session_id} is not among the removed ones any more; they are kept "
+            f"for {aside.DAYS} days."
+        )
+    if store.read_only:
+        raise ReadOnly(f"{store.read_only} So nothing was put back.")
+    path = settings.transcripts_dir / gone.path
+    try:
+        aside.put_back(settings, path)
+    except OSError as error:
+        raise Unreadable(f"{path} cannot be put back: {error.strerror}.") from error
+    with store.writing():
+        store.run(
+            TranscriptRow.update(removed_at=None, removed_by=None, removed_why=None).where(
+                TranscriptRow.session_id == session_id
+            )
+        )
+        receipts.write(
+            store, "undo", actor, f"Put the transcript “{gone.title}” back", {"id": session_id}, at
+        )
+
+
+def undo_receipt(
+    store: Store, settings: Settings, receipt_id: int, actor: str
+) -> tuple[int, list[str]]:
+    """Puts back every transcript that a cleanup's receipt names and that is still kept. Returns how
+    many, and why the others are not."""
+    found = receipts.get(store, receipt_id)
+    if found.action != "cleanup":
+        raise InvalidInput(f"Receipt {receipt_id} is not one of a cleanup.", "receipt")
+    done, problems = 0, []
+    for item in found.detail.get("transcripts") or []:
+        try:
+            undo(store, settings, str(item["id"]), actor)
+            done += 1
+        except (NotFound, Conflict) as error:
+            problems.append(error.message)
+    return done, problems
+
+
+def can_undo(store: Store, settings: Settings, session_id: str) -> bool:
+    """Whether a removed transcript can still be put back as it was."""
+    gone = removed(store, session_id)
+    return gone is not None and aside.is_aside(settings, settings.transcripts_dir / gone.path)
 
 
 def _note(

@@ -452,16 +452,3 @@ def export_many(
             yield Progress(number, len(sessions), session, done)
         except MemoryAppError as error:
             yield Progress(number, len(sessions), session, None, error.message)
-
-
-def remove_files(path: Path) -> list[Path]:
-    """Takes a transcript and what lies beside it off the disk. Returns what could not be removed of
-    the latter, which is nothing without the transcript."""
-    path.unlink(missing_ok=True)
-    left = []
-    for target in (marks_path(path), offsets_path(path)):
-        try:
-            target.unlink(missing_ok=True)
-        except OSError:
-            left.append(target)
-    return left

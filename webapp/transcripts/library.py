@@ -46,6 +46,7 @@ class Removed:
     removed_at: int
     removed_by: str
     why: str
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,13 @@ def removed(store: Store, session_id: str) -> Removed | None:
     if row is None:
         return None
     return Removed(
-        row.session_id, row.title, row.scope, row.removed_at, row.removed_by, row.removed_why
+        row.session_id,
+        row.title,
+        row.scope,
+        row.removed_at,
+        row.removed_by,
+        row.removed_why,
+        row.path,
     )
 
 
