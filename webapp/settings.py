@@ -84,8 +84,11 @@ class Settings:
         if self.opencode_db is not None:
             return [self.opencode_db]
         main = self.opencode_dir / "opencode.db"
-        others = sorted(p for p in self.opencode_dir.glob("opencode-*.db") if p.is_file())
-        return ([main] if main.is_file() else []) + others
+        try:
+            others = sorted(p for p in self.opencode_dir.glob("opencode-*.db") if p.is_file())
+            return ([main] if main.is_file() else []) + others
+        except PermissionError:
+            return [main]  # whoever opens it meets the reason and says it
 
 
 def _bool(text: str) -> bool:

@@ -374,3 +374,16 @@ def test_an_enormous_title_of_another_program_fits_into_the_toast(site: Any) -> 
     cookies = gone.headers.getlist("Set-Cookie")
     assert cookies and all(len(cookie) < 4000 for cookie in cookies)
     assert site.follow(gone).toasts[0].startswith("“" + title[:50])
+
+
+def test_an_edit_of_what_was_forgotten_meanwhile_keeps_the_text(site: Any) -> None:
+    entry = site.save("Shared", "Old.")
+    page = site.get(f"/entries/{entry.id}/edit")
+    site.post(f"/entries/{entry.id}/forget")
+    answer = site.submit(page, page.form(f"/entries/{entry.id}"), "Save", body="What I wrote.")
+    assert answer.status == 409
+    assert "Somebody forgot this entry" in answer.text
+    form = answer.form("/entries")
+    saved = site.submit(answer, form, "Save")
+    assert saved.status == 303
+    assert "What I wrote." in site.follow(saved).text

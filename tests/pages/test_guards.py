@@ -29,6 +29,8 @@ WRITES = (
     "/transcripts/export",
     f"/transcripts/{KEYS}/export",
     f"/transcripts/{KEYS}/10/reveal",
+    f"/transcripts/{KEYS}/undo",
+    "/receipts/1/undo",
     "/cleanup",
     "/jobs/{job}/stop",
 )

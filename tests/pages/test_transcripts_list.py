@@ -308,9 +308,12 @@ def test_an_unreadable_opencode_database_is_told_and_hides_nothing_else(
     )
     assert opened.status == 200
     assert "Not brought up to date" in opened.doc.one(class_="banner").text
-    for path in ("/", "/?tab=transcripts&q=key", "/stats", "/cleanup?keep_recent=0&max_sessions=1",
-                 "/settings", "/trash", "/healthz"):  # fmt: skip
+    for path in ("/", "/?tab=transcripts&q=key", "/stats", "/cleanup", "/settings", "/trash",
+                 "/healthz"):  # fmt: skip
         assert made.get(path).status == 200, path
+    # Which transcripts are still in use is not known now, so none is proposed.
+    plan = made.get("/cleanup?keep_recent=0&max_sessions=1")
+    assert plan.status == 503 and "still in use" in plan.doc.one(class_="banner").text
     absent = made.get("/transcripts/ses_nosuch")
     assert absent.status in (404, 503)
     assert str(newest_db) in absent.text

@@ -33,6 +33,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 NOW = 1_800_000_000_000
 LATER = NOW + 3_600_000
+RUNNING = 1_790_000_000_000 + 300_000
+"""So soon that an unfinished answer may still be on its way."""
 DATED = "## notice · 2027-01-15 09:00:00Z · "
 """How a notice of an export at LATER begins."""
 
@@ -166,9 +168,9 @@ def test_a_new_message_comes_after_an_empty_line(told: Transcript) -> None:
 
 def test_an_unfinished_answer_is_not_written_until_it_is_finished(told: Transcript) -> None:
     answer = told.talk.assistant("Half of it", done=False)
-    assert told.grow() == []
+    assert told.grow(RUNNING) == []
     told.talk.part(answer, {"type": "text", "text": "and the other half"})
-    assert told.grow() == []
+    assert told.grow(RUNNING) == []
     told.talk.finish(answer)
     added = told.grow()
     assert answer in added[1] and "interrupted" not in added[1]
@@ -191,7 +193,7 @@ def test_what_follows_an_unfinished_answer_waits_so_that_the_order_is_kept(
 ) -> None:
     running = told.talk.assistant("Working on it", done=False)
     queued = told.talk.user("When you are done, another thing")
-    assert told.grow() == []
+    assert told.grow(RUNNING) == []
     told.talk.finish(running)
     headings = [line for line in told.grow() if line.startswith("## ")]
     assert running in headings[0] and queued in headings[1] and len(headings) == 2

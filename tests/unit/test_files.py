@@ -439,11 +439,11 @@ def test_a_lock_is_exclusive_and_makes_the_file_private(tmp_path: Path) -> None:
     try:
         with locked(path):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
-            with pytest.raises(Busy), locked(path, wait=False):
+            with pytest.raises(Busy), locked(path, patience=0):
                 pass
     finally:
         os.umask(before)
-    with locked(path, wait=False):
+    with locked(path, patience=0):
         pass
 
 

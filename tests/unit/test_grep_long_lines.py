@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from webapp.errors import Unreadable
 from webapp.settings import Settings
 from webapp.store import Store
 from webapp.transcripts.grep import grep
@@ -65,3 +66,17 @@ def test_memory_does_not_grow_with_the_line(settings: Settings, tmp_path: Path) 
     )  # fmt: skip
     kilobytes = int(done.stdout) // (1024 if sys.platform == "darwin" else 1)
     assert kilobytes < 30_000
+
+
+def test_a_search_that_was_stopped_is_no_empty_result(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    put(settings, b"needle one\n")
+    slow = tmp_path / "rg"
+    slow.write_text("#!/bin/sh\nexec sleep 20\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr("webapp.transcripts.grep.ripgrep", lambda: str(slow))
+    monkeypatch.setattr("webapp.transcripts.grep.TIMEOUT_S", 0.2)
+    for text in ("needle", "needle one two"):
+        with pytest.raises(Unreadable, match="stopped before it found"):
+            grep(store, settings, text)

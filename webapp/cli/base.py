@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -48,13 +49,18 @@ class Run:
         if self.as_json:
             click.echo(as_json_text({"ok": True, **plain(data)}))
         elif text:
-            click.echo(text)
+            click.echo(_safe(text) if sys.stdout.isatty() else text)
 
 
 def as_json_text(data: Any) -> str:
     """JSON for standard output; all ASCII where that cannot hold every character."""
     is_unicode = "utf" in (getattr(sys.stdout, "encoding", None) or "").lower()
     return json.dumps(data, ensure_ascii=not is_unicode, indent=2)
+
+
+def _safe(text: str) -> str:
+    """Text without what a terminal would obey: a title or a transcript may hold escape sequences."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda m: f"\\x{ord(m[0]):02x}", text)
 
 
 def plain(value: Any) -> Any:

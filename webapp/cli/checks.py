@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import peewee
+
 from webapp.errors import MemoryAppError
-from webapp.opencode import list_sessions
+from webapp.opencode import list_sessions, messages, reading
 from webapp.settings import Settings
-from webapp.store import Store, index
+from webapp.store import Store, index, now_ms
 from webapp.transcripts import grep, library
+
+# What damaged files and odd rows raise: each becomes a line of its own.
+_ERRORS = (MemoryAppError, peewee.DatabaseError, sqlite3.Error, OSError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +47,48 @@ def _store(settings: Settings, rebuild: bool) -> list[Check]:
                 return [Check("memory.db", True, f"{settings.db} is made by the first save")]
             if store.read_only:
                 return [Check("memory.db", False, store.read_only)]
-            result = [_integrity(store), _private(settings.db)]
+            result = _guarded("memory.db", lambda: [_integrity(store)])
+            result += _guarded("permissions", lambda: [_private(settings.db)])
             if rebuild:
-                names = ", ".join(index.rebuild(store))
-                result.append(Check("rebuild", True, f"built anew: {names}"))
-            for name, state in index.check(store).items():
-                mend = "" if state == "ok" else " Mend it with: opencode-memory doctor --rebuild"
-                result.append(Check(f"index {name}", state == "ok", state + mend))
-            return result + _transcripts(store, settings)
-    except MemoryAppError as error:
-        return [Check("memory.db", False, error.message)]
+                result += _guarded("rebuild", lambda: _rebuilt(store))
+            result += _guarded("indexes", lambda: _indexes(store))
+            return result + _guarded("transcripts", lambda: _transcripts(store, settings))
+    except _ERRORS as error:
+        return [Check("memory.db", False, _sentence(error))]
+
+
+def _guarded(name: str, look: Callable[[], list[Check]]) -> list[Check]:
+    """What a look finds; an error in it is a finding and does not keep the others from looking."""
+    try:
+        return look()
+    except _ERRORS as error:
+        return [Check(name, False, _sentence(error))]
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, MemoryAppError):
+        return error.message
+    return f"It cannot be looked at: {error}."
+
+
+def _rebuilt(store: Store) -> list[Check]:
+    built, result = [], []
+    for name in index.indexes(store):
+        try:
+            built += index.rebuild(store, [name])
+        except _ERRORS as error:
+            result.append(Check(f"rebuild {name}", False, _sentence(error)))
+    if built:
+        result.insert(0, Check("rebuild", True, f"built anew: {', '.join(built)}"))
+    return result
+
+
+def _indexes(store: Store) -> list[Check]:
+    result = []
+    for name, state in index.check(store).items():
+        mend = "" if state == "ok" else " Mend it with: opencode-memory doctor --rebuild"
+        result.append(Check(f"index {name}", state == "ok", state + mend))
+    return result
 
 
 def _integrity(store: Store) -> Check:
@@ -95,7 +133,21 @@ def _opencode(settings: Settings) -> list[Check]:
                       "installed? Name its database with --opencode-db")]  # fmt: skip
     result = []
     for path in databases:
-        found = list_sessions([path])
-        text = found.problems[0] if found.problems else f"{path}, {len(found.sessions)} sessions"
-        result.append(Check("OpenCode", not found.problems, text))
+        result += _guarded("OpenCode", lambda path=path: _database(path))  # type: ignore[misc]
     return result
+
+
+def _database(path: Path) -> list[Check]:
+    found = list_sessions([path])
+    if found.problems:
+        return [Check("OpenCode", False, found.problems[0])]
+    result = [Check("OpenCode", True, f"{path}, {len(found.sessions)} sessions")]
+    if found.sessions:
+        result += _guarded("OpenCode messages", lambda: _newest(path, found.sessions[0].id))
+    return result
+
+
+def _newest(path: Path, session_id: str) -> list[Check]:
+    with reading(path) as connection:
+        count = sum(1 for _ in messages(connection, session_id, now_ms()))
+    return [Check("OpenCode messages", True, f"{count} in the session touched last")]

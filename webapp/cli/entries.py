@@ -19,7 +19,10 @@ _MARKS = str.maketrans("", "", MARK_ON + MARK_OFF)
 
 
 def _day(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d")
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d")
+    except (ValueError, OverflowError, OSError):
+        return "(no date)"
 
 
 def _line(entry: Entry) -> str:

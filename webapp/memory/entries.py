@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from peewee import fn
+
 from webapp import secrets
 from webapp.errors import Conflict, InvalidInput, NotFound, SecretRefused
 from webapp.scope import GLOBAL, parse_scope
 from webapp.store import EntryRow, Store, TrashRow, now_ms, receipts
+from webapp.store.receipts import as_text, as_time, tolerant
 
 MAX_TITLE = 120
 MAX_BODY = 8_000
@@ -67,28 +70,47 @@ class Draft:
     expires_at: int | None
 
 
-def tags_of(text: str | None) -> tuple[str, ...]:
+def tags_of(kept: object) -> tuple[str, ...]:
     """The tags in a stored JSON array; a text that is no array is shown as one tag."""
+    text = as_text(kept)
     try:
         found = json.loads(text or "[]")
     except (ValueError, RecursionError):
-        return (str(text),)
+        return (text,)
     if not isinstance(found, list):
-        return (str(text),)
+        return (text,)
     return tuple(tag if isinstance(tag, str) else json.dumps(tag) for tag in found)
 
 
 def from_row(row: Any) -> Entry:
     """An `EntryRow` or `TrashRow` as a value."""
-    return Entry(
-        row.id, row.scope, row.kind, row.title, row.body, tags_of(row.tags),
+    return from_values(
+        row.id, row.scope, row.kind, row.title, row.body, row.tags,
         row.created_at, row.updated_at, row.expires_at, row.source,
+    )  # fmt: skip
+
+
+def from_values(
+    id_: object, scope: object, kind: object, title: object, body: object, tags: object,
+    created_at: object, updated_at: object, expires_at: object, source: object,
+) -> Entry:  # fmt: skip
+    """What the columns hold as a value. Other programs write there too, and one odd row must not
+    hide the others: what is no text becomes one, a time that is none 0, such an expiry None."""
+    return Entry(
+        as_text(id_), as_text(scope), as_text(kind), as_text(title), as_text(body), tags_of(tags),
+        as_time(created_at) or 0, as_time(updated_at) or 0, as_time(expires_at),
+        None if source is None else as_text(source),
     )  # fmt: skip
 
 
 def columns_of(store: Store) -> list[Any]:
     """The model's columns that the open file has; a read-only public file lacks `source`."""
-    return [getattr(EntryRow, name) for name in store.columns]
+    return tolerant(EntryRow, store.columns)
+
+
+def _has_id() -> Any:
+    """Without an id that is a text, a row cannot be told from others and is only shown."""
+    return fn.typeof(EntryRow.id) == "text"
 
 
 def draft(
@@ -147,9 +169,17 @@ def check_text(field: str, text: str, most: int) -> None:
         )
 
 
-def save(store: Store, new: Draft, source: str | None, now: int | None = None) -> Saved:
+def save(
+    store: Store,
+    new: Draft,
+    source: str | None,
+    now: int | None = None,
+    may_rewrite: bool = True,
+) -> Saved:
     """Saves an entry. The live entry of the same scope and title is rewritten (its id and
     `created_at` stay, its former text goes to the trash); expired rows leave for the trash too.
+
+    With `may_rewrite` false an entry of that title is a Conflict, and nothing is saved.
     """
     at = now_ms() if now is None else now
     with store.writing():
@@ -157,6 +187,12 @@ def save(store: Store, new: Draft, source: str | None, now: int | None = None) -
         row = live_twin(store, new.scope, new.title, at)
         if row is None:
             return Saved(_insert(store, new, source, at), True, expired)
+        if not may_rewrite:
+            raise Conflict(
+                f"There is already an entry “{new.title}” in {new.scope}. Saving would rewrite it; "
+                "tick the box below if you want that.",
+                entry=from_row(row), rewrite=True,
+            )  # fmt: skip
         entry, former = _rewrite(store, row, new, source, at)
         return Saved(entry, False, expired, former)
 
@@ -177,7 +213,7 @@ def edit(
     at = now_ms() if now is None else now
     with store.writing(create=False):
         row = _row(store, entry_id)
-        if seen_updated_at is not None and row.updated_at != seen_updated_at:
+        if seen_updated_at is not None and from_row(row).updated_at != seen_updated_at:
             raise Conflict(
                 "Somebody changed this entry while you were editing it. Nothing was saved; below "
                 "is what it says now, and your text is still in the form.",
@@ -208,6 +244,9 @@ def forget(store: Store, ids: Sequence[str], actor: str, now: int | None = None)
 
     At most MAX_PER_CALL at a time. Raises NotFound if one is missing; then none is moved.
     """
+    # A search may give the id of a row of another program, which is no text.
+    given: Sequence[object] = ids
+    ids = [entry_id for entry_id in given if isinstance(entry_id, str)]
     if not ids:
         return []
     if len(ids) > MAX_PER_CALL:
@@ -241,7 +280,9 @@ def to_trash(store: Store, row: Any, by: str, at: int, entry_id: str | None = No
 
 def _retire_expired(store: Store, at: int) -> int:
     rows = store.all(
-        EntryRow.select().where(EntryRow.expires_at.is_null(False), EntryRow.expires_at <= at)
+        EntryRow.select(*tolerant(EntryRow)).where(
+            EntryRow.expires_at.is_null(False), EntryRow.expires_at <= at, _has_id()
+        )
     )
     for row in rows:
         to_trash(store, row, EXPIRED, at)
@@ -260,6 +301,7 @@ def live_twin(store: Store, scope: str, title: str, at: int, other_than: str | N
     query = EntryRow.select(*columns_of(store)).where(
         EntryRow.scope == scope,
         EntryRow.title == title,
+        _has_id(),
         (EntryRow.expires_at.is_null()) | (EntryRow.expires_at > at),
     )
     if other_than is not None:
@@ -288,7 +330,8 @@ def _rewrite(
     if former is not None:
         to_trash(store, row, f"{source or 'unknown'} (rewrote)", at, entry_id=former)
     # Two saves within one millisecond still get different times, so that an edit can tell them.
-    at = max(at, row.updated_at + 1)
+    if before.updated_at < MAX_TIME:
+        at = max(at, before.updated_at + 1)
     values = {
         "scope": new.scope, "kind": new.kind, "title": new.title, "body": new.body,
         "tags": json.dumps(new.tags, ensure_ascii=False), "updated_at": at,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from webapp.errors import InvalidInput, Unreadable
-from webapp.memory.entries import MAX_PER_CALL, Entry, tags_of
+from webapp.memory.entries import MAX_PER_CALL, Entry, from_values
 from webapp.memory.query import Parsed, SearchQuery, parse
 from webapp.scope import GLOBAL
 from webapp.store import Store, now_ms
@@ -163,10 +163,7 @@ def _selected(store: Store) -> str:
 
 
 def _entry(row: Sequence[Any]) -> Entry:
-    id_, scope, kind, title, body, tags, created_at, updated_at, expires_at, source = row[:10]
-    return Entry(
-        id_, scope, kind, title, body, tags_of(tags), created_at, updated_at, expires_at, source
-    )
+    return from_values(*row[:10])
 
 
 def _list(store: Store, parsed: Parsed, where: _Where, at: int) -> SearchResult:

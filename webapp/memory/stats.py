@@ -11,10 +11,16 @@ from typing import Any, TypeVar
 from webapp.memory.search import in_scope, live
 from webapp.scope import GLOBAL
 from webapp.store import Store, now_ms
+from webapp.store.receipts import as_text
 
 DAY_MS = 86_400_000
 SLOW_S = 0.05
 HELD = 10
+_CREATED = (
+    "CAST(CASE typeof(e.created_at) WHEN 'text' THEN coalesce(strftime('%s', e.created_at) * 1000, 0)"
+    " WHEN 'blob' THEN 0 ELSE e.created_at END AS INTEGER)"
+)
+"""`created_at` as a number, whatever another program has put there."""
 _T = TypeVar("_T")
 
 
@@ -62,7 +68,7 @@ def stats(store: Store, scope: str | None = None, now: int | None = None) -> Sta
     source = "e.source" if "source" in store.columns else "NULL"
     # All that is asked for stands in one index, so that one pass over it answers everything.
     rows = store.rows(
-        f"SELECT e.scope, e.kind, {source}, count(*), min(e.created_at) FROM entries e"
+        f"SELECT e.scope, e.kind, {source}, count(*), min({_CREATED}) FROM entries e"
         f" WHERE {where.sql} GROUP BY 1, 2, 3",
         where.params,
     )
@@ -70,8 +76,8 @@ def stats(store: Store, scope: str | None = None, now: int | None = None) -> Sta
     def group(column: int) -> tuple[tuple[str, int], ...]:
         found: Counter[str] = Counter()
         for row in rows:
-            found[row[column] or ""] += row[3]
-        return tuple(sorted(found.items(), key=lambda item: (-item[1], str(item[0]))))
+            found[as_text(row[column])] += row[3]
+        return tuple(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
     by_scope = group(0)
     return Stats(
@@ -125,13 +131,13 @@ def facets(store: Store, now: int | None = None) -> Facets:
     where = live(at)
     tags = store.rows(
         "SELECT t.value, count(*) FROM entries e,"
-        " json_each(CASE WHEN json_valid(e.tags) THEN e.tags ELSE '[]' END) t"
+        " json_each(CASE WHEN typeof(e.tags) = 'text' AND json_valid(e.tags) THEN e.tags ELSE '[]' END) t"
         f" WHERE {where.sql} AND e.tags <> '[]' AND typeof(t.value) = 'text'"
         " GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 60",
         where.params,
     )
     return Facets(
-        found.by_scope, found.by_kind, tuple((row[0], row[1]) for row in tags),
+        found.by_scope, found.by_kind, tuple((as_text(row[0]), row[1]) for row in tags),
         tuple(row for row in found.by_source if row[0]), found.total, found.trashed,
     )  # fmt: skip
 
@@ -144,11 +150,11 @@ def over_time(store: Store, column: str, now: int | None = None, most: int = 6) 
     at = now_ms() if now is None else now
     where = live(at)
     rows = store.rows(
-        f"SELECT e.created_at / {DAY_MS}, e.{column}, count(*) FROM entries e WHERE {where.sql}"
+        f"SELECT {_CREATED} / {DAY_MS}, e.{column}, count(*) FROM entries e WHERE {where.sql}"
         " GROUP BY 1, 2 ORDER BY 1",
         where.params,
     )
-    counts = [(int(day), str(name), int(number)) for day, name, number in rows]
+    counts = [(int(day), as_text(name), int(number)) for day, name, number in rows]
     return cumulate(counts, at // DAY_MS, most)
 
 

@@ -16,6 +16,7 @@ from webapp.memory.entries import (
     to_trash,
 )
 from webapp.store import EntryRow, Store, TrashRow, now_ms, receipts
+from webapp.store.receipts import as_text, as_time, tolerant
 
 KEEP_BOTH = "keep_both"
 REPLACE = "replace"
@@ -35,7 +36,7 @@ def listing(store: Store, offset: int = 0, limit: int = PAGE) -> list[Trashed]:
     """The trash, newest first."""
     if not store.has_table("trash"):
         return []
-    query = TrashRow.select().order_by(TrashRow.trashed_at.desc(), TrashRow.id)
+    query = TrashRow.select(*tolerant(TrashRow)).order_by(TrashRow.trashed_at.desc(), TrashRow.id)
     return [_trashed(row) for row in store.all(query.offset(offset).limit(limit))]
 
 
@@ -71,9 +72,9 @@ def restore(
     at = now_ms() if now is None else now
     with store.writing(create=False):
         row = _row(store, entry_id)
-        live = store.first(EntryRow.select().where(EntryRow.id == entry_id)) or live_twin(
-            store, row.scope, row.title, at
-        )
+        live = store.first(
+            EntryRow.select(*tolerant(EntryRow)).where(EntryRow.id == entry_id)
+        ) or live_twin(store, row.scope, row.title, at)
         values = {name: getattr(row, name) for name in EntryRow._meta.fields}
         if live is not None and choice == REPLACE:
             store.run(TrashRow.delete().where(TrashRow.id == entry_id))
@@ -89,7 +90,8 @@ def restore(
                 "replace the live one.",
                 entry=from_row(live),
             )
-        if values["expires_at"] is not None and values["expires_at"] <= at:
+        expires_at = as_time(values["expires_at"])
+        if expires_at is None or expires_at <= at:
             values["expires_at"] = None
         store.run(EntryRow.insert(**values))
         if choice != REPLACE or live is None:
@@ -103,15 +105,39 @@ def restore(
     return restored
 
 
-def purge(store: Store, ids: Sequence[str] | None, actor: str, now: int | None = None) -> int:
+def purge(
+    store: Store,
+    ids: Sequence[str] | None,
+    actor: str,
+    now: int | None = None,
+    count: int | None = None,
+    until: int | None = None,
+) -> int:
     """Destroys trashed entries for good, all of them when `ids` is None; leaves a receipt with
-    their titles. Returns how many went."""
+    their titles. Returns how many went.
+
+    `count` and `until` are what somebody saw who asks for all: how many there were, and when the
+    newest came. If it is no longer so, Conflict is raised and nothing is destroyed.
+    """
     at = now_ms() if now is None else now
     with store.writing(create=False):
-        query = TrashRow.select()
+        query = TrashRow.select(*tolerant(TrashRow))
         if ids is not None:
             query = query.where(TrashRow.id.in_(list(ids)))
+        elif count is not None and (count, until) != seen(store):
+            raise Conflict(
+                "The trash has changed since this page was shown, so nothing was destroyed. Look "
+                "again."
+            )
         return _destroy(store, query, "purge", actor, at)
+
+
+def seen(store: Store) -> tuple[int, int]:
+    """How many entries are in the trash, and when the newest came; 0 and 0 when it is empty."""
+    if not store.has_table("trash"):
+        return 0, 0
+    row = store.rows("SELECT count(*), coalesce(max(trashed_at), 0) FROM trash")[0]
+    return row[0], row[1]
 
 
 def sweep(store: Store, trash_days: int, now: int | None = None) -> int:
@@ -123,7 +149,7 @@ def sweep(store: Store, trash_days: int, now: int | None = None) -> int:
     if not store.value("SELECT 1 FROM trash WHERE trashed_at < ? LIMIT 1", (horizon,)):
         return 0
     with store.writing():
-        query = TrashRow.select().where(TrashRow.trashed_at < horizon)
+        query = TrashRow.select(*tolerant(TrashRow)).where(TrashRow.trashed_at < horizon)
         return _destroy(store, query, "sweep", f"after {trash_days} days", at)
 
 
@@ -143,14 +169,14 @@ def _destroy(store: Store, query: object, action: str, actor: str, at: int) -> i
 def _row(store: Store, entry_id: str) -> Any:
     row = None
     if store.has_table("trash"):
-        row = store.first(TrashRow.select().where(TrashRow.id == entry_id))
+        row = store.first(TrashRow.select(*tolerant(TrashRow)).where(TrashRow.id == entry_id))
     if row is None:
         raise NotFound(f"There is no entry {entry_id[:60]} in the trash.")
     return row
 
 
 def _trashed(row: TrashRow) -> Trashed:
-    return Trashed(from_row(row), row.trashed_at, row.trashed_by)
+    return Trashed(from_row(row), as_time(row.trashed_at) or 0, as_text(row.trashed_by))
 
 
 def _free_title(store: Store, scope: str, wanted: str, old: str, at: int) -> str:

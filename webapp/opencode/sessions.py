@@ -23,6 +23,24 @@ parts within milliseconds."""
 _RUNNING = ("assistant", "shell")
 """The newer runtime's messages that are there before they are complete."""
 
+CRASHED_MS = 600_000
+"""An unfinished answer that a settled prompt follows counts as interrupted when nothing of it was
+touched for so long: its OpenCode is gone, or the next prompt would still be queued behind it."""
+
+ABANDONED_MS = 86_400_000
+"""An unfinished answer that no other follows counts as interrupted when nothing of it was touched
+for so long."""
+
+_LATEST = 253_370_764_800_000
+"""The year 9999. A time beyond it, or before 1970, is no time."""
+
+_LAYOUT = {
+    "message": ("id", "session_id", "time_created", "data"),
+    "part": ("id", "message_id", "data"),
+    "session_message": ("id", "session_id", "type", "time_created", "data"),
+}
+"""What a table must have, if it is there, for its rows to be understood."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -40,6 +58,7 @@ def list_sessions(databases: Iterable[Path]) -> Found:
     for path in databases:
         try:
             with reading(path) as connection:
+                problems += _without_id(connection, path)
                 for session in _sessions(connection, path):
                     held = sessions.get(session.id)
                     if held is None or held.updated_at < session.updated_at:
@@ -93,21 +112,74 @@ def _sessions(
         + (" LEFT JOIN project p ON p.id = s.project_id" if joined else "")
         + (" WHERE s.id = ?" if session_id is not None else "")
     )
-    rows = connection.execute(sql, (session_id,) if session_id is not None else ()).fetchall()
+    values = (_bindable(session_id),) if session_id is not None else ()
     return [
         Session(
-            id=row[0], db=path, scope=_scope(row[9], row[1]), directory=row[1] or "",
-            title=row[2] or "", version=row[3] or "", parent_id=row[4], created_at=row[5] or 0,
-            updated_at=row[6] or 0, archived_at=row[7], revert=_object(row[8]),
+            id=row[0], db=path, scope=_scope(_text(row[9]), _text(row[1])),
+            directory=_text(row[1]), title=_text(row[2]), version=_text(row[3]),
+            parent_id=_text(row[4]) if row[4] is not None else None, created_at=_when(row[5]),
+            updated_at=_when(row[6]), archived_at=_when(row[7]) if row[7] is not None else None,
+            revert=_object(_text(row[8])),
         )
-        for row in rows
+        for row in connection.execute(sql, values)
+        if _is_id(row[0])
     ]  # fmt: skip
+
+
+def _text(value: object) -> str:
+    """A value of a text column as text, whatever another writer has put there."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return "" if value is None else str(value)
+
+
+def _when(value: object) -> int:
+    """A value of a time column in milliseconds, or 0 when it is no time of the calendar."""
+    try:
+        number = int(value) if isinstance(value, (int, float, str)) else 0
+    except (ValueError, OverflowError):
+        return 0
+    return number if 0 <= number <= _LATEST else 0
+
+
+def _sql_when(column: str) -> str:
+    """The same in SQL, so that an odd value does not hide the others from max()."""
+    number = f"CAST({column} AS INTEGER)"
+    return f"CASE WHEN {number} BETWEEN 0 AND {_LATEST} THEN {number} ELSE 0 END"
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _bindable(text: str) -> str:
+    """Text without lone surrogates, which SQLite does not take."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _without_id(connection: sqlite3.Connection, path: Path) -> list[str]:
+    """One sentence for each table with rows that have no id and so are left out. The ranges of
+    this query are looked up in the index of the ids."""
+    problems: list[str] = []
+    for table in ("session", *_LAYOUT):
+        if "id" not in columns(connection, table):
+            continue
+        (count,) = connection.execute(
+            f"SELECT count(*) FROM {table} WHERE id IS NULL OR id <= '' OR id >= x''"
+        ).fetchone()
+        if count:
+            rows = "1 row" if count == 1 else f"{count:,} rows"
+            problems.append(
+                f"OpenCode's database {path} has {rows} in its table “{table}” whose id is no text;"
+                f" {'it is' if count == 1 else 'they are'} left out."
+            )
+    return problems
 
 
 def _touched(connection: sqlite3.Connection) -> str:
     """The last touch of a session `s` in SQL. The newer runtime leaves the session's own time alone
     when messages come in, so the last message's counts too."""
-    times = ["coalesce(s.time_updated, 0)"]
+    times = [_sql_when("s.time_updated")]
     for table, order in (
         ("message", "time_created DESC, id DESC"),
         ("session_message", "seq DESC"),
@@ -115,19 +187,19 @@ def _touched(connection: sqlite3.Connection) -> str:
         names = {word for word in order.replace(",", "").split() if word != "DESC"}
         if {"session_id", "time_updated", *names} <= columns(connection, table):
             times.append(
-                f"coalesce((SELECT time_updated FROM {table} WHERE session_id = s.id"
+                f"coalesce((SELECT {_sql_when('time_updated')} FROM {table} WHERE session_id = s.id"
                 f" ORDER BY {order} LIMIT 1), 0)"
             )
     return f"max({', '.join(times)})" if len(times) > 1 else times[0]
 
 
-def _scope(worktree: str | None, directory: str | None) -> str:
+def _scope(worktree: str, directory: str) -> str:
     if worktree and worktree != "/":
         return worktree
     return directory or "global"
 
 
-def _object(text: str | None) -> Mapping[str, Any] | None:
+def _object(text: str) -> Mapping[str, Any] | None:
     if not text:
         return None
     try:
@@ -143,54 +215,113 @@ def messages(connection: sqlite3.Connection, session_id: str, now: int) -> Itera
     A session of the older runtime lives in `message` and `part`, one of the newer runtime in
     `session_message`. If a version ever fills both, both are given, the older first.
     """
-    if {"id", "session_id", "data"} <= columns(connection, "message"):
+    tables = _known_layout(connection)
+    session_id = _bindable(session_id)
+    if "message" in tables:
         yield from _older(connection, session_id, now)
-    if {"id", "session_id", "data", "type"} <= columns(connection, "session_message"):
-        yield from _newer(connection, session_id)
+    if "session_message" in tables:
+        yield from _newer(connection, session_id, now)
+
+
+def _known_layout(connection: sqlite3.Connection) -> set[str]:
+    """The tables of messages that are there. Raises Unreadable for a layout that is not known:
+    taken for a session without messages, it would look as if they had all been removed."""
+    have = {table: columns(connection, table) for table in _LAYOUT}
+    what = ""
+    for table, wanted in _LAYOUT.items():
+        missing = [name for name in wanted if name not in have[table]]
+        if have[table] and missing:
+            what = f"its table “{table}” lacks {', '.join(missing)}"
+            break
+    else:
+        if have["message"] and not have["part"]:
+            what = f"its table “part” lacks everything ({', '.join(_LAYOUT['part'])})"
+        elif not have["message"] and not have["session_message"]:
+            what = "it has neither a table “message” nor a table “session_message”"
+    if what:
+        raise Unreadable(
+            f"OpenCode's database has a layout that this version does not know: {what}."
+        )
+    return {table for table, names in have.items() if names}
+
+
+def _is_over(touched: int, prompts: Iterable[int], now: int) -> bool:
+    """Whether an unfinished answer, last touched then, will not go on. `prompts` are the times of
+    the prompts after it."""
+    if touched < now - ABANDONED_MS:
+        return True
+    return touched < now - CRASHED_MS and any(at < now - SETTLED_MS for at in prompts)
 
 
 def _older(connection: sqlite3.Connection, session_id: str, now: int) -> Iterator[Message]:
-    have_parts = {"id", "message_id", "data"} <= columns(connection, "part")
-    last_assistant: tuple[int, str] = (0, "")
-    last: tuple[int, str] = (0, "")
-    for row in connection.execute(
-        "SELECT time_created, id, CAST(data AS TEXT) FROM message WHERE session_id = ?"
-        " ORDER BY time_created DESC, id DESC",
+    last, last_assistant, is_over = _older_end(connection, session_id, now)
+    for message_id, exact_id, time, stored in connection.execute(
+        "SELECT id, CAST(id AS BLOB), time_created, CAST(data AS TEXT) FROM message"
+        " WHERE session_id = ? ORDER BY time_created, id",
         (session_id,),
     ):
-        key = (row[0], row[1])
-        last = max(last, key)
-        if (_object(row[2]) or {}).get("role") == "assistant":
-            last_assistant = key
-            break
-    cursor = connection.execute(
-        "SELECT id, time_created, CAST(data AS TEXT) FROM message WHERE session_id = ?"
-        " ORDER BY time_created, id",
-        (session_id,),
-    )
-    for message_id, created, raw in cursor:
+        if not _is_id(message_id):
+            continue
+        raw, created = _text(stored), _when(time)
         data = _object(raw)
         readable = data is not None and "unreadable" not in data
-        parts: list[Part] = []
-        if have_parts:
+        parts = [
+            _part(part_id, _text(part_raw))
             for part_id, part_raw in connection.execute(
-                "SELECT id, CAST(data AS TEXT) FROM part WHERE message_id = ? ORDER BY id",
-                (message_id,),
-            ):
-                parts.append(_part(part_id, part_raw))
+                "SELECT id, CAST(data AS TEXT) FROM part WHERE message_id = CAST(? AS TEXT)"
+                " ORDER BY id",
+                (exact_id,),
+            )
+            if _is_id(part_id)
+        ]
         role = str((data or {}).get("role") or "unknown")
-        key = (created, message_id)
-        completed = bool(_time(data).get("completed")) or bool((data or {}).get("error"))
         if role == "assistant":
-            interrupted = not completed and key < last_assistant
+            completed = _is_complete(data)
+            interrupted = not completed and (message_id != last_assistant or is_over)
             finished = completed or interrupted
         else:
             interrupted = False
-            finished = key < last or created <= now - SETTLED_MS
+            finished = message_id != last or created <= now - SETTLED_MS
         yield Message(
             message_id, role, created, data if readable else None, tuple(parts), finished,
             interrupted, raw if not readable else "",
         )  # fmt: skip
+
+
+def _older_end(
+    connection: sqlite3.Connection, session_id: str, now: int
+) -> tuple[str, str, bool]:  # fmt: skip
+    """The ids of the last message and of the last answer, and whether that one, if it is
+    unfinished, will not go on."""
+    touch = "time_updated" if "time_updated" in columns(connection, "message") else "NULL"
+    last = ""
+    prompts: list[int] = []
+    for message_id, exact_id, time, touched, stored in connection.execute(
+        f"SELECT id, CAST(id AS BLOB), time_created, {touch}, CAST(data AS TEXT) FROM message"
+        " WHERE session_id = ? ORDER BY time_created DESC, id DESC",
+        (session_id,),
+    ):
+        if not _is_id(message_id):
+            continue
+        last = last or message_id
+        role = (_object(_text(stored)) or {}).get("role")
+        if role == "user":
+            prompts.append(_when(time))
+        if role != "assistant":
+            continue
+        times = [_when(time), _when(touched)]
+        if "time_updated" in columns(connection, "part"):
+            times += connection.execute(
+                f"SELECT coalesce(max({_sql_when('time_updated')}), 0) FROM part"
+                " WHERE message_id = CAST(? AS TEXT)",
+                (exact_id,),
+            ).fetchone()
+        return last, message_id, _is_over(max(times), prompts, now)
+    return last, "", False
+
+
+def _is_complete(data: Mapping[str, Any] | None) -> bool:
+    return bool(_time(data).get("completed")) or bool((data or {}).get("error"))
 
 
 def _time(data: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -208,36 +339,54 @@ def _part(part_id: str, raw: str) -> Part:
     return Part(part_id, str(data.get("type") or "unknown"), data)
 
 
-def _newer(connection: sqlite3.Connection, session_id: str) -> Iterator[Message]:
-    order = "seq" if "seq" in columns(connection, "session_message") else "time_created, id"
-    running = ", ".join(f"'{kind}'" for kind in _RUNNING)
-    last = connection.execute(
-        f"SELECT id FROM session_message WHERE session_id = ? AND type IN ({running})"
-        f" ORDER BY {order.replace(',', ' DESC,')} DESC LIMIT 1",
-        (session_id,),
-    ).fetchone()
-    seen_last = last is None
-    for message_id, kind, created, raw in connection.execute(
-        f"SELECT id, type, time_created, CAST(data AS TEXT) FROM session_message"
+def _newer(connection: sqlite3.Connection, session_id: str, now: int) -> Iterator[Message]:
+    have = columns(connection, "session_message")
+    order = "seq" if "seq" in have else "time_created, id"
+    last, is_over = _newer_end(connection, session_id, now, have)
+    for message_id, stored_kind, time, stored in connection.execute(
+        f"SELECT id, CAST(type AS TEXT), time_created, CAST(data AS TEXT) FROM session_message"
         f" WHERE session_id = ? ORDER BY {order}",
         (session_id,),
     ):
+        if not _is_id(message_id):
+            continue
+        kind, created, raw = _text(stored_kind) or "unknown", _when(time), _text(stored)
         data = _object(raw)
         if data is None or "unreadable" in data:
             part = Part(message_id + "/data", "unreadable", None, raw)
-            yield Message(message_id, kind, created or 0, None, (part,), raw=raw)
+            yield Message(message_id, kind, created, None, (part,), raw=raw)
             continue
-        is_last = last is not None and message_id == last[0]
-        completed = bool(_time(data).get("completed")) or bool(data.get("error"))
-        interrupted = kind in _RUNNING and not completed and not seen_last and not is_last
-        finished = kind not in _RUNNING or completed or interrupted
-        seen_last = seen_last or is_last
+        completed = _is_complete(data)
+        running = kind in _RUNNING and not completed
+        interrupted = running and (message_id != last or is_over)
+        finished = not running or interrupted
         shown = _ENVELOPE - {"content"} if kind in ("user", "assistant") else {"time"}
         envelope = {key: value for key, value in data.items() if key in shown}
         yield Message(
-            message_id, kind, created or 0, envelope, tuple(_newer_parts(message_id, kind, data)),
+            message_id, kind, created, envelope, tuple(_newer_parts(message_id, kind, data)),
             finished, interrupted,
         )  # fmt: skip
+
+
+def _newer_end(
+    connection: sqlite3.Connection, session_id: str, now: int, have: set[str]
+) -> tuple[str, bool]:  # fmt: skip
+    """The id of the last answer, and whether that one, if it is unfinished, will not go on."""
+    order = "seq DESC" if "seq" in have else "time_created DESC, id DESC"
+    touch = "time_updated" if "time_updated" in have else "NULL"
+    prompts: list[int] = []
+    for message_id, kind, time, touched in connection.execute(
+        f"SELECT id, CAST(type AS TEXT), time_created, {touch} FROM session_message"
+        f" WHERE session_id = ? ORDER BY {order}",
+        (session_id,),
+    ):
+        if not _is_id(message_id):
+            continue
+        if kind in _RUNNING:
+            return message_id, _is_over(max(_when(time), _when(touched)), prompts, now)
+        if kind == "user":
+            prompts.append(_when(time))
+    return "", False
 
 
 _ENVELOPE = {"time", "agent", "model", "error", "content"}

@@ -9,7 +9,7 @@ from flask import Blueprint, jsonify, request, url_for
 from werkzeug.utils import redirect
 
 from webapp import settings as setting_table
-from webapp.errors import InvalidInput, PlanChanged
+from webapp.errors import InvalidInput, PlanChanged, Unreadable
 from webapp.memory import stats
 from webapp.store import Store, now_ms, receipts
 from webapp.transcripts import aside, cleanup, library
@@ -55,7 +55,11 @@ def cleanup_page() -> Any:
 
 def _cleanup(options: Options, asked: bool, status: int = 200, changed: str = "") -> Any:
     store, settings = current.store(), current.settings()
-    plan = cleanup.plan(store, settings, options) if asked else None
+    plan = None
+    try:
+        plan = cleanup.plan(store, settings, options) if asked else None
+    except Unreadable as error:
+        status, changed = error.status, error.message
     listing = library.listing(store, settings, limit=1)
     return render.page(
         "cleanup", status=status, days=aside.DAYS, options=options, plan=plan, changed=changed,

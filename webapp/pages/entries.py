@@ -32,14 +32,9 @@ def create() -> Any:
     form = _posted()
     try:
         draft = _draft(form, None)
-        twin = entries.live_twin(store, draft.scope, draft.title, now_ms())
-        if twin is not None and not form["rewrite"]:
-            raise Conflict(
-                f"There is already an entry “{draft.title}” in {draft.scope}. Saving would rewrite "
-                "it; tick the box below if you want that.",
-                entry=entries.from_row(twin), rewrite=True,
-            )  # fmt: skip
-        saved = entries.save(store, draft, current.settings().user)
+        saved = entries.save(
+            store, draft, current.settings().user, may_rewrite=bool(form["rewrite"])
+        )
     except (InvalidInput, Conflict) as error:
         return _form(None, form, error)
     word = "Saved" if saved.created else "Rewrote"
@@ -73,8 +68,16 @@ def edit(entry_id: str) -> Any:
 def update(entry_id: str) -> Any:
     """Saves an edited entry. If it changed meanwhile, nothing is written and both are shown."""
     store = current.writable()
-    entry = entries.get(store, entry_id)
     form = _posted()
+    try:
+        entry = entries.get(store, entry_id)
+    except NotFound:
+        trash.get(store, entry_id)
+        gone = Conflict(
+            "Somebody forgot this entry while you were editing it. Your text is still in the form; "
+            "saving it makes a new entry."
+        )
+        return _form(None, {**form, "seen": ""}, gone)
     try:
         seen = form["seen"]
         entries.edit(

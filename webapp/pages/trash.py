@@ -25,9 +25,10 @@ def _index(status: int = 200, conflicts: list[dict[str, Any]] | None = None) -> 
     store = current.store()
     number = parse_page() if request.method == "GET" else 1
     items = trash.listing(store, (number - 1) * trash.PAGE, trash.PAGE)
-    total = trash.count(store)
+    total, until = trash.seen(store)
     return render.page(
         "trash", status=status, items=items, total=total, page_number=number,
+        until=until,
         has_more=number * trash.PAGE < total, conflicts=conflicts or [],
         days=current.settings().trash_days,
     )  # fmt: skip
@@ -93,14 +94,16 @@ def purge(entry_id: str) -> Any:
 def purge_many() -> Any:
     """Destroys the ticked entries, or with `all` everything that the page was showing a count of."""
     store = current.writable()
-    ids = None if request.form.get("all") else _ticked()
-    if ids is None and request.form.get("count") != str(trash.count(store)):
-        raise Conflict(
-            "The trash has changed since this page was shown, so nothing was destroyed. Look again."
-        )
-    if ids == []:
-        return render.back(url_for("trash.index"), NOTHING_TICKED)
-    count = trash.purge(store, ids, current.settings().user)
+    user = current.settings().user
+    if request.form.get("all"):
+        seen = [request.form.get(name, "") for name in ("count", "until")]
+        numbers = [int(text[:18]) if text.isascii() and text.isdigit() else -1 for text in seen]
+        count = trash.purge(store, None, user, count=numbers[0], until=numbers[1])
+    else:
+        ids = _ticked()
+        if not ids:
+            return render.back(url_for("trash.index"), NOTHING_TICKED)
+        count = trash.purge(store, ids, user)
     word = filters.plural(count, "entry", "entries")
     return render.back(url_for("trash.index"), f"Destroyed {word} for good.")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from webapp.errors import MemoryAppError, ReadOnly, Unreadable
 from webapp.store.connection import Store
-from webapp.store.layout import OUR_INDEXES, columns
+from webapp.store.layout import OUR_INDEXES
 
 
 def indexes(store: Store) -> list[str]:
     """The external-content indexes over `entries` in the open file, the plugin's among them."""
-    return [name for name in ("entries_fts", *OUR_INDEXES) if columns(store.db, name)]
+    return [name for name in ("entries_fts", *OUR_INDEXES) if store.has_table(name)]
 
 
 def check(store: Store) -> dict[str, str]:
@@ -24,16 +26,19 @@ def check(store: Store) -> dict[str, str]:
             with store.writing(create=False):
                 store.rows(f"INSERT INTO {name}({name}, rank) VALUES ('integrity-check', 1)")
             result[name] = "ok"
-        except Unreadable:
+        except Unreadable as error:
+            if "constructor failed" in error.message:
+                result[name] = "It is damaged and cannot be opened, so a search may fail."
+                continue
             result[name] = "It does not match the entries, so a search may miss some."
         except MemoryAppError as error:
             result[name] = error.message
     return result
 
 
-def rebuild(store: Store) -> list[str]:
-    """Builds every index anew from `entries`; returns their names."""
-    names = indexes(store)
+def rebuild(store: Store, names: Sequence[str] | None = None) -> list[str]:
+    """Builds every index, or those named, anew from `entries`; returns their names."""
+    names = indexes(store) if names is None else list(names)
     with store.writing(create=False):
         for name in names:
             store.rows(f"INSERT INTO {name}({name}) VALUES ('rebuild')")

@@ -3,13 +3,54 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from webapp.errors import NotFound
 from webapp.store.connection import Store
 from webapp.store.models import ReceiptRow
+
+_LARGEST = 2**63 - 1
+
+
+def as_text(value: object) -> str:
+    """A text column as text, whatever another program has put there."""
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return str(value)
+
+
+def as_time(value: object) -> int | None:
+    """A time column in epoch milliseconds; an ISO text is taken as one, None if it is no time."""
+    try:
+        if isinstance(value, int | float):
+            return max(-_LARGEST, min(_LARGEST, int(value)))
+        if isinstance(value, str | bytes):
+            moment = datetime.fromisoformat(as_text(value).strip())
+            return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None
+    return None
+
+
+def _as_kept(value: object) -> object:
+    if isinstance(value, bytes):
+        return as_text(value)
+    return as_time(value) if isinstance(value, float) else value
+
+
+def tolerant(model: Any, names: Iterable[str] | None = None) -> list[Any]:
+    """The columns of a model to select, so that bytes which are no UTF-8 do not stop the reading,
+    as Peewee's own conversion would."""
+    fields = model._meta.fields
+    columns = [fields[name].clone() for name in (fields if names is None else names)]
+    for column in columns:
+        column.python_value = _as_kept
+    return columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +78,24 @@ def write(
 
 
 def _read(row: ReceiptRow) -> Receipt:
+    kept = as_text(row.detail)
     try:
-        detail = json.loads(row.detail)
-    except ValueError:
-        detail = {"unreadable": row.detail}
-    return Receipt(row.id, row.at, row.action, row.actor, row.summary, detail)
+        detail = json.loads(kept)
+    except (ValueError, RecursionError):
+        detail = None
+    if not isinstance(detail, dict):
+        detail = {"unreadable": kept}
+    return Receipt(
+        row.id, as_time(row.at) or 0, as_text(row.action), as_text(row.actor),
+        as_text(row.summary), detail,
+    )  # fmt: skip
 
 
 def listing(store: Store, limit: int = 100, before: int | None = None) -> list[Receipt]:
     """The newest receipts first, `before` an id for the next page."""
     if not store.has_table("receipts"):
         return []
-    query = ReceiptRow.select().order_by(ReceiptRow.id.desc()).limit(limit)
+    query = ReceiptRow.select(*tolerant(ReceiptRow)).order_by(ReceiptRow.id.desc()).limit(limit)
     if before is not None:
         query = query.where(ReceiptRow.id < before)
     return [_read(row) for row in store.all(query)]
@@ -58,7 +105,9 @@ def get(store: Store, receipt_id: int) -> Receipt:
     """One receipt. Raises NotFound."""
     row = None
     if store.has_table("receipts"):
-        row = store.first(ReceiptRow.select().where(ReceiptRow.id == receipt_id))
+        row = store.first(
+            ReceiptRow.select(*tolerant(ReceiptRow)).where(ReceiptRow.id == receipt_id)
+        )
     if row is None:
         raise NotFound(f"There is no receipt {receipt_id}.")
     return _read(row)

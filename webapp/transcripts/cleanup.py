@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from webapp.errors import Conflict, InvalidInput, NotFound, PlanChanged, ReadOnly, Unreadable
@@ -13,10 +13,12 @@ from webapp.opencode import list_sessions
 from webapp.settings import Settings
 from webapp.store import Store, TranscriptRow, now_ms, receipts
 from webapp.transcripts import aside
+from webapp.transcripts.export import safe_path
 from webapp.transcripts.files import locked, marks_path, offsets_path
 from webapp.transcripts.library import Transcript, removed, transcripts
 
 DAY_MS = 86_400_000
+ONLY_COPY = "; OpenCode no longer has it"
 BATCH = 25
 
 
@@ -143,9 +145,19 @@ def plan(store: Store, settings: Settings, options: Options, now: int | None = N
         if not 0 <= getattr(options, name) <= 1_000_000:
             raise InvalidInput(f"{name} must be from 0 to 1,000,000.", name)
     found = list_sessions(settings.opencode_databases())
+    if found.problems and (options.retention_days or options.max_sessions):
+        raise Unreadable(
+            "OpenCode could not be asked which sessions are still in use, so only named ones can be "
+            f"removed now. {' '.join(found.problems)}"
+        )
     touched = {session.id: session.updated_at for session in found.sessions}
     at = now_ms() if now is None else now
-    return make_plan(transcripts(store, settings), options, at, touched, disk_bytes)
+    made = make_plan(transcripts(store, settings), options, at, touched, disk_bytes)
+    steps = tuple(
+        step if step.transcript.id in touched else replace(step, why=f"{step.why}{ONLY_COPY}")
+        for step in made.steps
+    )
+    return replace(made, steps=steps)
 
 
 def disk_bytes(item: Transcript) -> int:
@@ -241,6 +253,8 @@ def undo(
     """
     at = now_ms() if now is None else now
     gone = removed(store, session_id)
+    if gone is not None and safe_path(settings, session_id, gone.path) is None:
+        gone = None
     if gone is None or not aside.is_aside(settings, settings.transcripts_dir / gone.path):
         raise NotFound(
             f"The transcript of {session_id} is not among the removed ones any more; they are kept "
@@ -285,7 +299,9 @@ def undo_receipt(
 def can_undo(store: Store, settings: Settings, session_id: str) -> bool:
     """Whether a removed transcript can still be put back as it was."""
     gone = removed(store, session_id)
-    return gone is not None and aside.is_aside(settings, settings.transcripts_dir / gone.path)
+    if gone is None or safe_path(settings, session_id, gone.path) is None:
+        return False
+    return aside.is_aside(settings, settings.transcripts_dir / gone.path)
 
 
 def _note(

@@ -9,7 +9,7 @@ import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from webapp import opencode
 from webapp.errors import Conflict, InvalidInput, MemoryAppError, Unreadable
@@ -66,7 +66,7 @@ def export(store: Store, settings: Settings, session: Session, now: int | None =
     path = path_of(settings, session)
     if store.read_only:
         raise Unreadable(f"{store.read_only} So no transcript can be exported.")
-    row = _row(store, session)
+    row = _row(store, settings, session)
     if row is not None and row.removed_at is None:
         # It stays where it began, also when the project has moved.
         path = settings.transcripts_dir / row.path
@@ -82,18 +82,29 @@ def export(store: Store, settings: Settings, session: Session, now: int | None =
         ) from error
 
 
-def _row(store: Store, session: Session) -> TranscriptRow | None:
+def _row(store: Store, settings: Settings, session: Session) -> TranscriptRow | None:
     found: TranscriptRow | None = store.first(
         TranscriptRow.select().where(TranscriptRow.session_id == session.id)
     )
+    if found is not None and safe_path(settings, session.id, found.path) is None:
+        return None
     return found
+
+
+def safe_path(settings: Settings, session_id: str, relative: str) -> Path | None:
+    """Where the index says that a transcript lies, or None if that is no place of the library: the
+    index is in a file that other programs write too."""
+    parts = PurePosixPath(relative).parts
+    if len(parts) != 2 or parts[0] in ("/", "..") or parts[1] != f"{session_id}.md":
+        return None
+    return settings.transcripts_dir / relative
 
 
 def _append(
     store: Store, settings: Settings, session: Session, path: Path, descriptor: int,
     connection: sqlite3.Connection, at: int,
 ) -> Exported:  # fmt: skip
-    row = _row(store, session)
+    row = _row(store, settings, session)
     if row is not None and row.removed_at is not None:
         row = None
     size, lines, marks_size = _good_lengths(row, session, path, descriptor)
@@ -149,6 +160,11 @@ def _good_lengths(
     """Size, lines and size of the marks up to which the files hold whole messages."""
     on_disk = os.fstat(descriptor).st_size
     if row is not None:
+        # The index may be older than the files: a copy put back, a power cut. What an end mark says
+        # is whole stays, else line N would change.
+        later = last_end(path, on_disk)
+        if later is not None and later[0] > row.size:
+            return later
         if on_disk >= row.size:
             if row.marks_size and _size(marks_path(path)) < row.marks_size:
                 raise Conflict(

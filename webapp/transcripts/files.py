@@ -14,6 +14,7 @@ import codecs
 import os
 import re
 import threading
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,9 @@ except ImportError:  # pragma: no cover - a platform without flock
 BLOCK = 64 * 1024
 LINE_SHOWN = 4_000
 """Bytes of one line that a window carries; the rest is told as a number."""
+
+LOCK_PATIENCE_S = 5.0
+"""How long an export waits for another that writes the same transcript."""
 
 _MAGIC = b"OMLINES2"
 _HEAD = 32
@@ -146,20 +150,19 @@ def _parsed(data: bytes) -> list[Mark]:
 
 
 @contextmanager
-def locked(path: Path, wait: bool = True) -> Iterator[int]:
+def locked(path: Path, patience: float = LOCK_PATIENCE_S) -> Iterator[int]:
     """The transcript opened for reading and appending, with an exclusive lock on it.
 
     Whoever waited for the lock may have waited for a file that was removed meanwhile, so the inode
-    is compared after the lock is held. Raises Busy when `wait` is false and another holds it.
+    is compared after the lock is held. Raises Busy when another holds it for longer than `patience`
+    seconds: a stopped process would else hold every thread of a server.
     """
+    deadline = time.monotonic() + patience
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             if fcntl is not None:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                except BlockingIOError as error:
-                    raise Busy(f"{path.name} is being written right now; try again.") from error
+                _flock(descriptor, path, deadline)
             try:
                 same = os.path.samestat(os.fstat(descriptor), os.stat(path))
             except FileNotFoundError:
@@ -169,6 +172,19 @@ def locked(path: Path, wait: bool = True) -> Iterator[int]:
                 return
         finally:
             os.close(descriptor)
+
+
+def _flock(descriptor: int, path: Path, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise Busy(
+                    f"Another process has been writing {path.name} for some time; try again later."
+                ) from error
+            time.sleep(0.02)
 
 
 class Offsets:

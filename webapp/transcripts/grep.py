@@ -132,10 +132,11 @@ def grep(
     search = _Search(library, settings, session is None and scope is None, context, max_hits, mask)
     found = search.run(["--fixed-strings", "-e", wanted])
     words = list(dict.fromkeys(wanted.split()))
-    if found.count or quoted or len(words) < 2:
-        return found
-    loose = search.run(["-e", _every_word(words)], words)
-    return replace(loose, exact=False)
+    if not found.count and not quoted and len(words) > 1:
+        found = replace(search.run(["-e", _every_word(words)], words), exact=False)
+    if not found.count and search.trouble:
+        raise Unreadable(search.trouble)
+    return found
 
 
 def _is_quoted(text: str) -> bool:
@@ -190,7 +191,8 @@ def _every_word(words: Sequence[str]) -> str:
 
 
 class _Search:
-    """One search over some transcripts; `run` may be called for several patterns."""
+    """One search over some transcripts; `run` may be called for several patterns. `trouble` says
+    why something was not searched."""
 
     def __init__(
         self, library: Sequence[Transcript], settings: Settings, everywhere: bool, context: int,
@@ -208,6 +210,7 @@ class _Search:
         large = sum(item.size for item in library) >= MAPPED * len(library)
         self._mapped = ["--mmap"] if large and sys.platform == "linux" else []
         self._cut = False
+        self.trouble = ""
         self._context = context
         self._max_hits = max_hits
         self._mask = mask
@@ -258,9 +261,12 @@ class _Search:
                 errors = process.stderr.read() if process.stderr else b""
         if timed_out:
             complete = False
+            self.trouble = (
+                f"The search took more than {TIMEOUT_S:.0f} seconds and was stopped before it found "
+                "anything. Narrow it, or try again when the machine is less busy."
+            )
         elif process.returncode not in (0, 1) and complete:
-            if not total:
-                raise Unreadable(f"ripgrep could not search: {_first_line(errors)}")
+            self.trouble = f"Not everything could be searched: {_first_line(errors)}"
             complete = False
         complete = complete and not self._cut
         files = [

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from webapp import secrets
-from webapp.errors import NotFound, Unreadable
+from webapp.errors import MemoryAppError, NotFound, Unreadable
 from webapp.opencode import Session, find_session
 from webapp.settings import Settings
 from webapp.store import Store, TranscriptRow
-from webapp.transcripts.export import Exported, check_id, export, is_ours, last_end
+from webapp.transcripts.export import Exported, check_id, export, is_ours, last_end, safe_path
 from webapp.transcripts.files import Offsets
 
 SORTS = ("touched", "title", "size", "lines", "scope")
@@ -65,6 +65,8 @@ def transcripts(store: Store, settings: Settings) -> list[Transcript]:
     paths: set[Path] = set()
     if _has_table(store):
         for row in store.all(TranscriptRow.select().where(TranscriptRow.removed_at.is_null())):
+            if safe_path(settings, row.session_id, row.path) is None:
+                continue
             item = _of_row(row, settings)
             if item.path.is_file():
                 found[item.id] = item
@@ -187,7 +189,7 @@ def get(store: Store, settings: Settings, session_id: str) -> Transcript:
                 TranscriptRow.session_id == session_id, TranscriptRow.removed_at.is_null()
             )
         )
-        if row is not None:
+        if row is not None and safe_path(settings, session_id, row.path) is not None:
             item = _of_row(row, settings)
             if item.path.is_file():
                 return item
@@ -255,6 +257,7 @@ def open_transcript(store: Store, settings: Settings, session_id: str) -> Opened
         check_id(session_id)
         held = None
     if held is None and gone is not None:
+        gone = replace(gone, title=shown_title(gone.title, settings))
         raise NotFound(f"The transcript of {session_id} was removed by a cleanup.", removed=gone)
     if held is not None and not held.ours and (gone or not is_ours(held.path, session_id)):
         return Opened(held, None, ())
@@ -272,10 +275,10 @@ def open_transcript(store: Store, settings: Settings, session_id: str) -> Opened
         return Opened(held, None, tuple(problems))
     try:
         exported = export(store, settings, session)
-    except Exception as error:
-        if held is None or not hasattr(error, "message"):
+    except MemoryAppError as error:
+        if held is None:
             raise
-        return Opened(held, None, (*problems, str(error.message)))
+        return Opened(held, None, (*problems, error.message))
     return Opened(get(store, settings, session_id), exported, tuple(problems))
 
 

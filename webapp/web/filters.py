@@ -14,6 +14,8 @@ from markupsafe import Markup, escape
 
 from webapp.memory.search import MARK_OFF, MARK_ON
 
+_LONGEST = 10**30
+"""Beyond this no time is told apart; a larger number may not even be a float."""
 _UNITS = ((31_536_000, "y"), (2_592_000, "mo"), (604_800, "w"), (86_400, "d"), (3_600, "h"),
           (60, "min"))  # fmt: skip
 # Bidirectional overrides can make a line read as something else (CVE-2021-42574).
@@ -22,8 +24,13 @@ _HIDDEN = re.compile(
 )
 
 
+def _bounded(milliseconds: int) -> int:
+    return max(-_LONGEST, min(_LONGEST, milliseconds))
+
+
 def iso(milliseconds: int) -> str:
     """Epoch milliseconds as ISO 8601 in UTC."""
+    milliseconds = _bounded(milliseconds)
     try:
         moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -33,7 +40,7 @@ def iso(milliseconds: int) -> str:
 
 def age(milliseconds: int, now: float | None = None) -> str:
     """How long ago in one word: `3 d ago`, `just now`, or `in 2 w`."""
-    seconds = (time.time() if now is None else now) - milliseconds / 1000
+    seconds = (time.time() if now is None else now) - _bounded(milliseconds) / 1000
     size = abs(seconds)
     for unit, word in _UNITS:
         if size >= unit:

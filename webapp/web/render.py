@@ -11,7 +11,7 @@ from markupsafe import Markup
 from werkzeug.exceptions import HTTPException
 from werkzeug.utils import redirect
 
-from webapp.errors import Conflict, MemoryAppError, Refused
+from webapp.errors import Conflict, MemoryAppError, Refused, Unreadable
 from webapp.web import current
 
 MAX_TOAST = 400
@@ -124,6 +124,12 @@ def init_app(app: Flask) -> None:
         plain = MemoryAppError(sentences.get(error.code or 500, error.description or "Unknown."))
         plain.status = error.code or 500
         return _error_page(plain)
+
+    @app.errorhandler(OSError)
+    def _system(error: OSError) -> Response:
+        app.logger.warning("at %s: %s", request.path, error)
+        where = current.tilde(error.filename) if isinstance(error.filename, str) else "A file"
+        return _error_page(Unreadable(f"{where} cannot be used: {error.strerror or error}."))
 
     @app.errorhandler(Exception)
     def _unknown(error: Exception) -> Response:
