@@ -8,16 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import peewee
-
 from webapp.errors import MemoryAppError
 from webapp.opencode import list_sessions, messages, reading
 from webapp.settings import Settings
-from webapp.store import Store, index, now_ms
+from webapp.store import DatabaseError, Store, index, now_ms
 from webapp.transcripts import grep, library
 
 # What damaged files and odd rows raise: each becomes a line of its own.
-_ERRORS = (MemoryAppError, peewee.DatabaseError, sqlite3.Error, OSError, TypeError, ValueError)
+_ERRORS = (MemoryAppError, DatabaseError, sqlite3.Error, OSError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)

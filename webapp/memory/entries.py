@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from peewee import fn
-
 from webapp import secrets
 from webapp.errors import Conflict, InvalidInput, NotFound, SecretRefused
 from webapp.scope import GLOBAL, parse_scope
 from webapp.store import EntryRow, Store, TrashRow, now_ms, receipts
-from webapp.store.receipts import as_text, as_time, tolerant
+from webapp.store.values import as_text, as_time, has_text_id, tolerant
 
 MAX_TITLE = 120
 MAX_BODY = 8_000
@@ -110,7 +108,7 @@ def columns_of(store: Store) -> list[Any]:
 
 def _has_id() -> Any:
     """Without an id that is a text, a row cannot be told from others and is only shown."""
-    return fn.typeof(EntryRow.id) == "text"
+    return has_text_id(EntryRow)
 
 
 def draft(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from webapp.memory.search import in_scope, live
 from webapp.scope import GLOBAL
 from webapp.store import Store, now_ms
-from webapp.store.receipts import as_text
+from webapp.store.values import as_text
 
 DAY_MS = 86_400_000
 SLOW_S = 0.05

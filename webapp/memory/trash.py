@@ -16,7 +16,7 @@ from webapp.memory.entries import (
     to_trash,
 )
 from webapp.store import EntryRow, Store, TrashRow, now_ms, receipts
-from webapp.store.receipts import as_text, as_time, tolerant
+from webapp.store.values import as_text, as_time, tolerant
 
 KEEP_BOTH = "keep_both"
 REPLACE = "replace"

@@ -3,54 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from webapp.errors import NotFound
 from webapp.store.connection import Store
 from webapp.store.models import ReceiptRow
-
-_LARGEST = 2**63 - 1
-
-
-def as_text(value: object) -> str:
-    """A text column as text, whatever another program has put there."""
-    if value is None:
-        return ""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return str(value)
-
-
-def as_time(value: object) -> int | None:
-    """A time column in epoch milliseconds; an ISO text is taken as one, None if it is no time."""
-    try:
-        if isinstance(value, int | float):
-            return max(-_LARGEST, min(_LARGEST, int(value)))
-        if isinstance(value, str | bytes):
-            moment = datetime.fromisoformat(as_text(value).strip())
-            return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        return None
-    return None
-
-
-def _as_kept(value: object) -> object:
-    if isinstance(value, bytes):
-        return as_text(value)
-    return as_time(value) if isinstance(value, float) else value
-
-
-def tolerant(model: Any, names: Iterable[str] | None = None) -> list[Any]:
-    """The columns of a model to select, so that bytes which are no UTF-8 do not stop the reading,
-    as Peewee's own conversion would."""
-    fields = model._meta.fields
-    columns = [fields[name].clone() for name in (fields if names is None else names)]
-    for column in columns:
-        column.python_value = _as_kept
-    return columns
+from webapp.store.values import as_text, as_time, tolerant
 
 
 @dataclass(frozen=True, slots=True)
