@@ -15,7 +15,7 @@ import pytest
 from webapp.errors import Busy, InvalidInput, MemoryAppError, NotFound, Unreadable
 from webapp.lines import LineRange
 from webapp.settings import Settings
-from webapp.store import Store
+from webapp.store import Store, now_ms
 from webapp.transcripts import cleanup, library, window
 from webapp.transcripts.export import path_of
 from webapp.transcripts.files import marks_path
@@ -274,6 +274,12 @@ def test_an_answer_that_finishes_without_a_touch_of_the_session_is_there_at_the_
 ) -> None:
     talk.user("first")
     answer = talk.assistant("on its way", done=False)
+    for table in ("message", "part"):
+        column = "id" if table == "message" else "message_id"
+        talk.sql(
+            f"UPDATE {table} SET time_created = ?, time_updated = ? WHERE {column} = ?",
+            now_ms(), now_ms(), answer,
+        )  # fmt: skip
     opened = open_transcript(store, settings, talk.id)
     assert opened.exported is not None and opened.exported.unfinished == 1
     talk.sql("UPDATE message SET data = json_set(data, '$.time.completed', 5) WHERE id = ?", answer)
