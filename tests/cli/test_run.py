@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -40,7 +41,7 @@ class Server:
         """Waits until the link is printed and answered."""
         deadline = time.monotonic() + 30
         while True:
-            found = re.search(r"OpenCode memory is at (http://\S+)", self.log.read_text())
+            found = re.search(r"(http://127[^\s\"]+/)[\s\"]", self.log.read_text())
             if found:
                 self.url = found[1]
                 with contextlib.suppress(OSError):
@@ -316,3 +317,12 @@ def test_the_real_program_ends_with_the_same_codes(program: Any) -> None:
     outcome = program("doctor", "--json")
     assert outcome.code == 2
     assert outcome.data["healthy"] is False
+
+
+def test_serve_tells_a_program_where_it_is(serve: Callable[..., Server]) -> None:
+    server = serve("--json")
+    told = json.loads(server.log.read_text())
+    assert told["ok"] is True
+    assert told["pid"] == server.process.pid
+    assert told["url"] == f"http://127.0.0.1:{told['port']}/"
+    assert server.get("healthz")[0] == 200

@@ -80,7 +80,7 @@ def _sweep_daily(services: Any, stopping: threading.Event) -> None:
             return
 
 
-def serve_app(settings: Settings, open_browser: bool) -> None:
+def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
     """Serves until SIGINT or SIGTERM; running requests and jobs are finished first."""
     from dataclasses import replace
 
@@ -107,15 +107,19 @@ def serve_app(settings: Settings, open_browser: bool) -> None:
     )  # fmt: skip
     shown = f"[{host}]" if ":" in host else host
     link = f"http://{shown}:{port}/"
-    click.echo(f"OpenCode memory is at {link}")
-    click.echo(f"  entries      {settings.db}")
-    click.echo(f"  transcripts  {settings.transcripts_dir}")
     found = settings.opencode_databases()
-    click.echo(
-        f"  OpenCode     {', '.join(map(str, found)) or f'none found in {settings.opencode_dir}'}"
-    )
-    click.echo("  sign-in      none: every user of this machine can open the page")
-    click.echo("Stop it with Ctrl-C.")
+    where = ", ".join(map(str, found)) or f"none found in {settings.opencode_dir}"
+    text = [
+        f"OpenCode memory is at {link}",
+        f"  entries      {settings.db}",
+        f"  transcripts  {settings.transcripts_dir}",
+        f"  OpenCode     {where}",
+        "  sign-in      none: every user of this machine can open the page",
+        "Stop it with Ctrl-C.",
+    ]
+    data = {"url": link, "port": port, "pid": os.getpid(), "db": settings.db,
+            "transcripts": settings.transcripts_dir, "opencode": found}  # fmt: skip
+    run.out(data, "\n".join(text))
     sys.stdout.flush()
 
     def stop(_number: int, _frame: object) -> None:
@@ -143,7 +147,7 @@ def serve_app(settings: Settings, open_browser: bool) -> None:
 @click.option("--no-auth", is_flag=True, help="No sign-in: everybody on this machine may come in.")
 def serve(run: Run, open_browser: bool, no_auth: bool) -> None:
     """Serves the pages on this machine and prints the link."""
-    serve_app(run.settings, open_browser)
+    serve_app(run, run.settings, open_browser)
 
 
 @command("opencode-memory demo --port 0", port="port")
@@ -163,8 +167,9 @@ def demo(run: Run, open_browser: bool) -> None:
             opencode_db=folder / "opencode.db", user="demo", trash_days=30,
         )  # fmt: skip
         build(settings)
-        click.echo(f"Invented data in {folder}; nothing of yours is touched.")
-        serve_app(settings, open_browser)
+        if not run.as_json:
+            click.echo(f"Invented data in {folder}; nothing of yours is touched.")
+        serve_app(run, settings, open_browser)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
