@@ -6,8 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from flask import request_finished
+
 from webapp import settings as setting_table
 from webapp.settings import Settings
+from webapp.web import current
 
 
 def rows(answer: Any) -> dict[str, tuple[str, str]]:
@@ -65,3 +68,16 @@ def test_healthz_answers_without_secrets_or_paths(site: Any) -> None:
     assert answer.status == 200
     assert answer.headers["Content-Type"] == "application/json"
     assert answer.body == b'{"ok":true}\n'
+
+
+def test_health_and_static_files_never_wait_for_the_store(site: Any) -> None:
+    store = site.app.extensions[current.KEY].store
+    opened: list[bool] = []
+
+    def note(_app: Any, **_: Any) -> None:
+        opened.append(getattr(store._local, "db", None) is not None)
+
+    with request_finished.connected_to(note, site.app):
+        for path in ("/healthz", "/static/app.css", "/"):
+            assert site.get(path).status == 200
+    assert opened == [False, False, True]

@@ -154,7 +154,8 @@ def sweep(store: Store, trash_days: int, now: int | None = None) -> int:
 
 
 def _destroy(store: Store, query: object, action: str, actor: str, at: int) -> int:
-    rows = store.all(query)
+    # Without an id a row cannot be told from others without one.
+    rows = [row for row in store.all(query) if isinstance(row.id, str)]
     for row in rows:
         store.run(TrashRow.delete().where(TrashRow.id == row.id))
     if rows:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flask import Flask, current_app, g
+from flask import Flask, current_app, g, request
 
 from webapp.errors import MemoryAppError, ReadOnly
 from webapp.memory import trash
@@ -17,6 +17,8 @@ from webapp.store import Store, now_ms
 from webapp.web.jobs import Jobs
 
 KEY = "opencode-memory"
+STORELESS = ("static", "care.healthz")
+"""What answers also while another process holds the store."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ def settings() -> Settings:
 
 def store() -> Store:
     """The open store of this request. Raises the error that opening it met."""
+    _open_once()
     error: MemoryAppError | None = g.get("store_error")
     if error is not None:
         raise error
@@ -59,6 +62,7 @@ def writable() -> Store:
 def record_store() -> Store:
     """The store for the pages of transcripts. One that cannot be read counts as empty and
     read-only there, so that the files on disk can still be read."""
+    _open_once()
     error: MemoryAppError | None = g.get("store_error")
     if error is not None:
         services().store.open_in_place(error.message)
@@ -104,15 +108,23 @@ def tilde(path: Path | str) -> str:
     return "~" + text[len(home) :] if text == home or text.startswith(home + "/") else text
 
 
+def _open_once() -> None:
+    if g.get("store_tried"):
+        return
+    g.store_tried = True
+    try:
+        services().store.open()
+    except MemoryAppError as error:
+        g.store_error = error
+
+
 def init_app(app: Flask) -> None:
-    """Opens the store for each request and closes it after."""
+    """Opens the store for each request that may need it, and closes it after."""
 
     @app.before_request
     def _open() -> None:
-        try:
-            services().store.open()
-        except MemoryAppError as error:
-            g.store_error = error
+        if request.endpoint not in STORELESS:
+            _open_once()
 
     @app.teardown_request
     def _close(_error: BaseException | None) -> None:
