@@ -69,6 +69,7 @@ class Store:
         )
         self._empty = _Memory(":memory:", autoconnect=False)
         self._local = threading.local()
+        self._upgrading = threading.Lock()
         self._known: tuple[int, int, int] | None = None
 
     @property
@@ -206,9 +207,11 @@ class Store:
             self._open_read_only(f"the folder of {self.path} is write-protected")
             return
         if found.missing or found.kind == "empty":
-            with self._transaction():
-                layout.migrate(self._file, now_ms())
-            self._index()
+            # One thread at a time: several at once would leave another program's writes no gap.
+            with self._upgrading:
+                with self._transaction():
+                    layout.migrate(self._file, now_ms())
+                self._index()
             schema = self._pragma("schema_version")
         self._assert_pragmas()
         self._known = (state.st_dev, state.st_ino, schema)
