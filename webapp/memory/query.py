@@ -12,7 +12,6 @@ from webapp.errors import InvalidInput
 MAX_TEXT = 1_000
 MAX_TERMS = 24
 SORTS = {"best": "best match", "newest": "newest", "oldest": "oldest", "title": "title"}
-FILTERS = ("kind", "tag", "scope", "source")
 
 _PIECE = re.compile(
     r'(?:(?P<name>kind|tag|scope|source):(?:"(?P<quoted>[^"]*)"|(?P<bare>[^\s"]\S*)))'

@@ -9,9 +9,9 @@ from flask import Blueprint, jsonify, request, url_for
 from werkzeug.utils import redirect
 
 from webapp import settings as setting_table
-from webapp.errors import InvalidInput, PlanChanged, Unreadable
+from webapp.errors import InvalidInput, Unreadable
 from webapp.memory import stats
-from webapp.store import Store, now_ms, receipts
+from webapp.store import now_ms, receipts
 from webapp.transcripts import aside, cleanup, library
 from webapp.transcripts.cleanup import Options
 from webapp.web import current, filters, render
@@ -87,18 +87,14 @@ def cleanup_apply() -> Any:
     def work(job: Job) -> None:
         job.total = len(fresh.steps)
         with service.store.session():
-            try:
-                for step in cleanup.apply(
-                    service.store, service.settings, options, fingerprint, actor, job.stop.is_set
-                ):
-                    job.done = step.done
-                    job.problems = list(step.problems)
-                    job.result.update(bytes=step.bytes, days=aside.DAYS)
-                    if step.receipt is not None:
-                        job.result["receipt"] = step.receipt
-            except PlanChanged as error:
-                job.result["back"] = ""
-                raise error
+            for step in cleanup.apply(
+                service.store, service.settings, options, fingerprint, actor, job.stop.is_set
+            ):
+                job.done = step.done
+                job.problems = list(step.problems)
+                job.result.update(bytes=step.bytes, days=aside.DAYS)
+                if step.receipt is not None:
+                    job.result["receipt"] = step.receipt
 
     job = service.jobs.start("cleanup", "Removing transcripts", work)
     return redirect(url_for("jobs.show", job_id=job.id), 303)
@@ -111,17 +107,11 @@ def receipt_list() -> Any:
     before = request.args.get("before", "")
     if before and not (before.isascii() and before.isdigit() and len(before) < 15):
         raise InvalidInput("“before” is the number of a receipt.", "before")
-    found: list[receipts.Receipt] = []
-    if _has_receipts(store):
-        found = receipts.listing(store, RECEIPTS + 1, int(before) if before else None)
+    found = receipts.listing(store, RECEIPTS + 1, int(before) if before else None)
     return render.page(
         "receipts", receipts=found[:RECEIPTS],
         older=found[RECEIPTS - 1].id if len(found) > RECEIPTS else None,
     )  # fmt: skip
-
-
-def _has_receipts(store: Store) -> bool:
-    return bool(store.value("SELECT 1 FROM sqlite_master WHERE name = 'receipts'"))
 
 
 @blueprint.get("/receipts/<int:receipt_id>")

@@ -108,7 +108,6 @@ def export_all() -> Any:
                     return
 
     job = service.jobs.start("export", "Exporting sessions", work)
-    job.result["back"] = url_for("transcripts.index")
     return redirect(url_for("jobs.show", job_id=job.id), 303)
 
 

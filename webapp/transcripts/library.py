@@ -63,7 +63,7 @@ def transcripts(store: Store, settings: Settings) -> list[Transcript]:
     """Every transcript, unordered. Files that no index row names are listed as foreign."""
     found: dict[str, Transcript] = {}
     paths: set[Path] = set()
-    if _has_table(store):
+    if store.has_table("transcripts"):
         for row in store.all(TranscriptRow.select().where(TranscriptRow.removed_at.is_null())):
             if safe_path(settings, row.session_id, row.path) is None:
                 continue
@@ -83,10 +83,6 @@ def shown_title(title: str, settings: Settings) -> str:
     """The title of a session as it may be shown: OpenCode makes it out of the first request, which
     may hold a credential."""
     return secrets.mask(title) if settings.mask else title
-
-
-def _has_table(store: Store) -> bool:
-    return bool(store.value("SELECT 1 FROM sqlite_master WHERE name = 'transcripts'"))
 
 
 def _of_row(row: TranscriptRow, settings: Settings) -> Transcript:
@@ -183,7 +179,7 @@ def listing(
 def get(store: Store, settings: Settings, session_id: str) -> Transcript:
     """One transcript that is on disk, also one that another program gave a name which is no id of
     a session. Raises NotFound."""
-    if _has_table(store):
+    if store.has_table("transcripts"):
         row = store.first(
             TranscriptRow.select().where(
                 TranscriptRow.session_id == session_id, TranscriptRow.removed_at.is_null()
@@ -203,7 +199,7 @@ def get(store: Store, settings: Settings, session_id: str) -> Transcript:
 
 def removed(store: Store, session_id: str) -> Removed | None:
     """What a cleanup noted when it removed a transcript."""
-    if not _has_table(store):
+    if not store.has_table("transcripts"):
         return None
     row = store.first(
         TranscriptRow.select().where(
@@ -225,7 +221,7 @@ def removed(store: Store, session_id: str) -> Removed | None:
 
 def removed_ids(store: Store) -> set[str]:
     """The sessions whose transcripts a cleanup removed and nobody has exported since."""
-    if not _has_table(store):
+    if not store.has_table("transcripts"):
         return set()
     rows = store.rows("SELECT session_id FROM transcripts WHERE removed_at IS NOT NULL")
     return {row[0] for row in rows}
@@ -291,7 +287,7 @@ def missing(
     would undo the cleanup.
     """
     rows: dict[str, TranscriptRow] = {}
-    if _has_table(store):
+    if store.has_table("transcripts"):
         rows = {row.session_id: row for row in store.all(TranscriptRow.select())}
     absent, behind = [], []
     for session in sessions:

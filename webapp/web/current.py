@@ -93,7 +93,7 @@ def rail() -> dict[str, Any]:
     try:
         held = store()
         sql = "SELECT count(*) FROM transcripts WHERE removed_at IS NULL"
-        has = held.value("SELECT 1 FROM sqlite_master WHERE name = 'transcripts'")
+        has = held.has_table("transcripts")
         return {
             "entries": count_live(held, now_ms()), "trash": trash.count(held),
             "transcripts": held.value(sql) if has else 0, "read_only": held.read_only,

@@ -7,11 +7,10 @@ from typing import Any
 
 from flask import Flask, Response, flash, g, make_response, render_template, url_for
 from htmx_flask import Htmx, request
-from markupsafe import Markup
 from werkzeug.exceptions import HTTPException
 from werkzeug.utils import redirect
 
-from webapp.errors import Conflict, MemoryAppError, Refused, Unreadable
+from webapp.errors import MemoryAppError, Refused, Unreadable
 from webapp.web import current
 
 MAX_TOAST = 400
@@ -140,6 +139,3 @@ def init_app(app: Flask) -> None:
                 "happened, and the other pages still work."
             )
         )
-
-
-__all__ = ["Conflict", "Markup", "back", "here", "init_app", "local_path", "page", "wants"]
