@@ -162,3 +162,47 @@ def make_transcript(settings: Settings, size: int) -> Text:
             messages=blocks * MESSAGES_A_BLOCK, lines=lines, size=total, marks_size=marks_size,
         ))  # fmt: skip
     return Text(path, lines, total)
+
+
+def make_library(settings: Settings, size: int, files: int) -> int:
+    """A library of about `size` bytes in `files` transcripts of twenty projects, most small and a
+    few large, as exports would leave it. Returns its bytes."""
+    block, _ = _block()
+    lines = block.split(b"\n")
+    chance = random.Random(13)
+    weights = [chance.paretovariate(1.2) for _ in range(files)]
+    whole = sum(weights)
+    rows, total = [], 0
+    for number, weight in enumerate(weights):
+        session, project = f"ses_{number:06}", chance.randrange(20)
+        path = settings.transcripts_dir / f"project-{project}" / f"{session}.md"
+        if number < 20 or not path.parent.exists():
+            path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+        wanted = max(2_000, int(size * weight / whole))
+        head = f"# Talk {number} about {' '.join(chance.choices(_SYLLABLES, k=4))}\n".encode()
+        with path.open("wb") as text:
+            text.write(head)
+            count = 1
+            while wanted >= len(block):
+                text.write(block)
+                wanted -= len(block)
+                count += len(lines) - 1
+            start = chance.randrange(len(lines) // 2)
+            rest = lines[start : start + max(1, wanted // 100)]
+            if number % (files // 20 or 1) == 0:
+                rest.append(NEEDLE.encode())
+            text.write(b"\n".join(rest) + b"\n")
+            count += len(rest)
+            length = text.tell()
+        total += length
+        rows.append({
+            "session_id": session, "scope": f"/home/demo/project-{project}",
+            "path": f"project-{project}/{session}.md", "title": head[2:-1].decode(),
+            "source_db": "", "created_at": NOW - number * 60_000,
+            "updated_at": NOW - number * 60_000, "exported_at": NOW, "messages": 1,
+            "lines": count, "size": length, "marks_size": 0,
+        })  # fmt: skip
+    with Store(settings.db).session() as store, store.writing():
+        for start in range(0, files, 500):
+            store.run(TranscriptRow.insert_many(rows[start : start + 500]))
+    return total

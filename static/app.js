@@ -44,8 +44,15 @@
     if (pill) pill.classList.toggle("on", Boolean(box.value));
   });
   document.addEventListener("htmx:sendError", () => say("The server does not answer. Is it still running?", true));
-  document.addEventListener("htmx:afterSettle", (event) => {
+  // A search that goes on is shown anew twice a second; whoever walks through its hits stays there.
+  let walked = "";
+  document.addEventListener("htmx:beforeSwap", () => { walked = $("[data-item].active a")?.getAttribute("href") || ""; });
+  document.addEventListener("htmx:afterSettle", () => {
     fadeAll();
+    const link = walked && all("[data-item] a").find((one) => one.getAttribute("href") === walked);
+    if (!link) return;
+    link.closest("[data-item]").classList.add("active");
+    if (document.activeElement === document.body) link.focus({ preventScroll: true });
   });
 
   const showHelp = () => $("#help").showModal();

@@ -135,6 +135,7 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
         pass
     finally:
         stopping.set()
+        services.searches.stop()
         services.jobs.finish()
         sweeper.join(10)
         server.close()

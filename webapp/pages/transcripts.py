@@ -13,7 +13,6 @@ from werkzeug.utils import redirect
 from webapp.errors import InvalidInput, MemoryAppError, NotFound, Unreadable
 from webapp.lines import MAX_WINDOW, LineRange, fingerprint, parse_range
 from webapp.opencode import Session, find_session, list_sessions
-from webapp.pages.search import parse_page
 from webapp.store import now_ms, receipts
 from webapp.transcripts import (
     aside,
@@ -46,7 +45,7 @@ def index() -> Any:
     absent, behind = library.missing(store, settings, found.sessions)
     args = request.args
     scope, text = args.get("scope") or None, args.get("q", "")
-    sort, number = args.get("sort", "touched"), parse_page()
+    sort = args.get("sort", "touched")
     if sort not in library.SORTS:
         raise InvalidInput(f"“{sort[:20]}” is no column to sort by.", "sort")
     descending = (
@@ -54,14 +53,13 @@ def index() -> Any:
     )
     listing = library.listing(
         store, settings, scope=scope, text=text, sort=sort, descending=descending,
-        offset=(number - 1) * PAGE, limit=PAGE,
+        after=args.get("after", ""), before=args.get("before", ""), limit=PAGE,
     )  # fmt: skip
     return render.page(
         "transcripts", listing=listing, behind=behind,
         absent=[replace(s, title=library.shown_title(s.title, settings)) for s in absent],
         problems=found.problems, show=args.get("show", ""), scope=scope, text=text, sort=sort,
-        descending=descending, page_number=number, page_size=PAGE, sort_link=_sort_link,
-        scopes=sorted({t.scope for t in library.transcripts(store, settings)}),
+        descending=descending, sort_link=_sort_link, scopes=library.scopes(store, settings),
         databases=settings.opencode_databases(), page_link=_page_link,
     )  # fmt: skip
 
@@ -75,11 +73,11 @@ def _sort_link(column: str, current_sort: str, descending: bool) -> str:
     return url_for("transcripts.index", **args, sort=column, order=order)
 
 
-def _page_link(number: int) -> str:
+def _page_link(**place: Any) -> str:
     args: dict[str, Any] = {
         k: v for k, v in request.args.items() if k in ("scope", "q", "show", "sort", "order") and v
     }
-    return url_for("transcripts.index", **args, page=number)
+    return url_for("transcripts.index", **args, **place)
 
 
 @blueprint.post("/transcripts/export")

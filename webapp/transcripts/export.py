@@ -9,7 +9,7 @@ import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from webapp import opencode
 from webapp.errors import Conflict, InvalidInput, MemoryAppError, Unreadable
@@ -91,13 +91,16 @@ def _row(store: Store, settings: Settings, session: Session) -> TranscriptRow | 
     return found
 
 
+def is_safe(session_id: str, relative: str) -> bool:
+    """Whether the place where the index says that a transcript lies is one of the library: the index
+    is in a file that other programs write too."""
+    folder, _, name = relative.partition("/")
+    return name == f"{session_id}.md" and "/" not in name and folder not in ("", ".", "..")
+
+
 def safe_path(settings: Settings, session_id: str, relative: str) -> Path | None:
-    """Where the index says that a transcript lies, or None if that is no place of the library: the
-    index is in a file that other programs write too."""
-    parts = PurePosixPath(relative).parts
-    if len(parts) != 2 or parts[0] in ("/", "..") or parts[1] != f"{session_id}.md":
-        return None
-    return settings.transcripts_dir / relative
+    """Where a transcript lies, or None if that is no place of the library."""
+    return settings.transcripts_dir / relative if is_safe(session_id, relative) else None
 
 
 def _append(

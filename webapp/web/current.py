@@ -15,6 +15,7 @@ from webapp.memory.stats import Cache, Facets, facets
 from webapp.settings import Settings
 from webapp.store import Store, now_ms
 from webapp.web.jobs import Jobs
+from webapp.web.searches import Searches
 
 KEY = "opencode-memory"
 STORELESS = ("static", "care.healthz")
@@ -29,6 +30,7 @@ class Services:
     store: Store
     jobs: Jobs
     cache: Cache = field(default_factory=Cache)
+    searches: Searches = field(default_factory=Searches)
 
 
 def services() -> Services:
@@ -72,6 +74,11 @@ def record_store() -> Store:
 def jobs() -> Jobs:
     """The jobs of this process."""
     return services().jobs
+
+
+def searches() -> Searches:
+    """The searches of the transcripts that go on in this process."""
+    return services().searches
 
 
 def cached_facets() -> Facets:
