@@ -5,6 +5,7 @@ Columns are read by name and probed for, since the schema changes in most minor 
 
 from __future__ import annotations
 
+import heapq
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
@@ -217,10 +218,27 @@ def messages(connection: sqlite3.Connection, session_id: str, now: int) -> Itera
     """
     tables = _known_layout(connection)
     session_id = _bindable(session_id)
+    runtimes = []
     if "message" in tables:
-        yield from _older(connection, session_id, now)
-    if "session_message" in tables:
-        yield from _newer(connection, session_id, now)
+        runtimes.append(_older(connection, session_id, now))
+    if "session_message" in tables and not _is_mirror(connection, session_id, tables):
+        runtimes.append(_newer(connection, session_id, now))
+    yield from heapq.merge(*runtimes, key=lambda item: item.created_at)
+
+
+def _is_mirror(connection: sqlite3.Connection, session_id: str, tables: set[str]) -> bool:
+    """Whether the session's rows in `session_message` only repeat those in `message`. From 1.14 to
+    1.17 the older runtime also noted its switches there, and with an experimental flag all else, at
+    the very time of the message; an upgrade to 1.17.19 empties the table."""
+    if "message" not in tables:
+        return False
+    found = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM session_message n JOIN message o"
+        " ON o.session_id = n.session_id AND o.time_created = n.time_created"
+        " WHERE n.session_id = ? AND n.type IN ('agent-switched', 'model-switched', 'user'))",
+        (session_id,),
+    ).fetchone()
+    return bool(found[0])
 
 
 def _known_layout(connection: sqlite3.Connection) -> set[str]:

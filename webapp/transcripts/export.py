@@ -23,6 +23,7 @@ from webapp.transcripts.render import Block
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.~-]{0,199}")
 GONE = "gone"
+_SWITCHES = ("agent-switched", "model-switched")
 PRUNED = "pruned"
 CONTINUED = "continued"
 
@@ -267,7 +268,7 @@ class _Known:
     def __init__(self, marks: Iterable[Mark]) -> None:
         self.digests: dict[str, str] = {}
         self.lines: dict[str, int] = {}
-        self.messages: dict[str, None] = {}
+        self.messages: dict[str, str] = {}
         self.owners: dict[str, str] = {}
         owner = ""
         for mark in marks:
@@ -279,7 +280,7 @@ class _Known:
             self.digests[mark.id] = mark.digest
             self.lines.setdefault(mark.id, mark.line)
             if mark.kind.startswith("message:"):
-                self.messages[mark.id] = None
+                self.messages[mark.id] = mark.kind.removeprefix("message:")
                 owner = mark.id
             elif mark.kind != "notice":
                 self.owners[mark.id] = owner
@@ -415,7 +416,9 @@ def _changed(text: _Appender, known: _Known, block: Block, before: str, now: str
 
 
 def _removed(text: _Appender, known: _Known, seen: set[str], at: int) -> None:
-    for message_id in known.messages:
+    for message_id, kind in known.messages.items():
+        if kind in _SWITCHES:
+            continue  # An upgrade of OpenCode empties its table of them.
         if message_id not in seen and known.digests[message_id] != GONE:
             line = known.lines[message_id]
             text.notice(
