@@ -9,7 +9,7 @@ from pathlib import Path
 from webapp.errors import Conflict
 from webapp.settings import Settings
 from webapp.store import private_folder
-from webapp.transcripts.files import marks_path, offsets_path
+from webapp.transcripts.files import marks_path, offsets_path, sources_path
 
 DAYS = 7
 DAY_MS = 86_400_000
@@ -44,10 +44,11 @@ def set_aside(settings: Settings, path: Path, now: int) -> list[Path]:
             left.append(marks_path(path))
     except OSError:
         left.append(marks_path(path))
-    try:
-        offsets_path(path).unlink(missing_ok=True)
-    except OSError:
-        left.append(offsets_path(path))
+    for beside in (offsets_path(path), sources_path(path)):
+        try:
+            beside.unlink(missing_ok=True)
+        except OSError:
+            left.append(beside)
     return left
 
 

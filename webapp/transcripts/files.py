@@ -2,8 +2,9 @@ r"""A transcript on disk: the text, its marks, and the counts of lines per block
 
 `<id>.md` is the text. `<id>.marks` says, one line each, where every message and part begins and
 what its text was when it was written; `<id>.offsets` holds the number of "\n" up to the end of each
-64 KiB block, so that a window needs one block read. Both can be lost: offsets are counted anew, and
-without marks a transcript is read as plain text.
+64 KiB block, so that a window needs one block read; `<id>.sources` says what each message was made
+of in OpenCode, so that an export renders only what is new. All can be lost: offsets are counted and
+messages rendered anew, and without marks a transcript is read as plain text.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,11 @@ def marks_path(path: Path) -> Path:
 def offsets_path(path: Path) -> Path:
     """The line counts beside a transcript."""
     return path.with_suffix(".offsets")
+
+
+def sources_path(path: Path) -> Path:
+    """Beside a transcript, what each of its messages was made of in OpenCode."""
+    return path.with_suffix(".sources")
 
 
 def load_marks(path: Path, size: int | None = None) -> list[Mark]:
@@ -147,6 +153,45 @@ def marks_of(path: Path, kinds: Sequence[str]) -> list[Mark]:
 def _parsed(data: bytes) -> list[Mark]:
     lines = data.decode("utf-8", "replace").split("\n")
     return [mark for mark in map(parse_mark, lines) if mark is not None]
+
+
+_SOURCES = "opencode-memory sources 1"
+
+
+def load_sources(path: Path, size: int, marks_size: int) -> dict[str, str]:
+    """What the messages of a transcript were made of in OpenCode when its text and its marks had
+    these sizes, by message id; empty where that is not known."""
+    try:
+        head, _, rest = sources_path(path).read_text("utf-8").partition("\n")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    if head != _sources_head(rest, size, marks_size):
+        return {}
+    pairs = (line.split("\t") for line in rest.splitlines())
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+
+
+def save_sources(path: Path, sources: Mapping[str, str], size: int, marks_size: int) -> None:
+    """Keeps what `load_sources` reads. They only spare work, so where they cannot be kept nothing is
+    lost."""
+    rest = "".join(f"{name}\t{found}\n" for name, found in sources.items() if name.isprintable())
+    _replace(sources_path(path), f"{_sources_head(rest, size, marks_size)}\n{rest}".encode())
+
+
+def _sources_head(rest: str, size: int, marks_size: int) -> str:
+    return f"{_SOURCES}\t{size}\t{marks_size}\t{zlib.crc32(rest.encode()):08x}"
+
+
+def _replace(target: Path, data: bytes) -> None:
+    """Writes a file whole or not at all; one that is only a shortcut, so that a failure is none."""
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(scratch, target)
+    except OSError:
+        scratch.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -249,17 +294,8 @@ class Offsets:
                 self.counts.append(total)
 
     def _save(self) -> None:
-        target = offsets_path(self.path)
-        scratch = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
-        try:
-            descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                counts = self.counts.tobytes()
-                file.write(self._head(counts, self._signed) + counts)
-            os.replace(scratch, target)
-        except OSError:
-            # The counts are only a shortcut: where they cannot be kept, they are counted again.
-            scratch.unlink(missing_ok=True)
+        counts = self.counts.tobytes()
+        _replace(offsets_path(self.path), self._head(counts, self._signed) + counts)
 
     def total(self) -> int:
         """Lines in the file; an unfinished last line counts."""
