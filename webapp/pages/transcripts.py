@@ -22,6 +22,7 @@ from webapp.transcripts import (
     files,
     grep,
     library,
+    message,
     outline,
     relocate,
     window,
@@ -298,13 +299,35 @@ def _window(
     needle = request.args.get("q", "")
     numbers = grep.line_numbers(item, needle) if needle.strip() else []
     marks = files.marks_of(item.path, outline.KINDS) if item.ours else []
+    wanted = _message_line(item.id)
     return render.page(
-        "transcript", transcript=item, window=seen, selected=selected, problems=opened.problems,
+        "transcript", target="message", transcript=item, window=seen, selected=selected,
+        problems=opened.problems,
         exported=opened.exported, needle=needle, hits=numbers,
         hit_index=_hit_index(numbers, selected), moved=_moved(item, seen, selected),
         outline=outline.outline(marks, seen.first, settings.mask), size=window.SIZE,
-        max_window=MAX_WINDOW,
+        max_window=MAX_WINDOW, wanted=wanted, message_link=_message_link,
+        message=message.read(item, wanted, settings.mask) if wanted else None,
     )  # fmt: skip
+
+
+def _message_line(session_id: str) -> int | None:
+    """The line whose message is to be shown rendered: `md` in the address."""
+    text = request.args.get("md", "")
+    return _range(session_id, text).first if text else None
+
+
+def _message_link(line: int | None) -> str:
+    """This page with the message of a line rendered beside it, or with none."""
+    keep = ("q", "at", "full", "wrap", "fold", "ansi", "h")
+    args: dict[str, Any] = {k: v for k, v in request.args.items() if k in keep and v}
+    place: dict[str, Any] = dict(request.view_args or {})
+    endpoint = request.endpoint or ""
+    if endpoint == "transcripts.reveal":
+        endpoint, place = "transcripts.show", {
+            "session_id": place["session_id"], "lines": str(place["line"])
+        }  # fmt: skip
+    return url_for(endpoint, **place, **args, md=line)
 
 
 def _hit_index(numbers: list[int], selected: LineRange | None) -> int | None:
