@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -45,16 +47,15 @@ def test_before_any_export_the_page_says_how_many_sessions_wait(site: Any) -> No
     assert answer.status == 200
     banner = answer.doc.one(class_="banner")
     assert f"{SESSIONS} sessions not exported yet" in banner.text
-    assert banner.one("button").text == f"Export all {SESSIONS}"
+    assert banner.one("button").text == "Export all" and not banner.all("select")
+    assert re.search(r"about \d+ KB of text \([\d.]+ .B are free\)", banner.text), banner.text
     assert answer.doc.one(class_="empty").one("h2").text == "No transcripts yet"
     assert not site.settings.db.exists()
 
 
 def test_export_all_writes_every_session_and_the_list_shows_them(site: Any) -> None:
     answer = site.get("/transcripts")
-    job = site.finished(
-        site.submit(answer, answer.form("/transcripts/export"), f"Export all {SESSIONS}")
-    )
+    job = site.finished(site.submit(answer, answer.form("/transcripts/export"), "Export all"))
     assert job.doc.one(class_="banner").text == "Done."
     assert f"{SESSIONS} of {SESSIONS}" in job.text
     after = site.get("/transcripts")
@@ -86,6 +87,52 @@ def test_a_session_that_went_on_counts_as_grown(site: Any, newest_db: Path) -> N
         )
     answer = site.get("/transcripts")
     assert "1 grown since" in answer.doc.one(class_="banner").text
+
+
+def test_only_the_missing_or_every_session_can_be_chosen(site: Any, newest_db: Path) -> None:
+    site.export_all()
+    (gone,) = site.settings.transcripts_dir.glob(f"*/{KEYS}.md")
+    with site.store() as store, store.writing():
+        store.rows("DELETE FROM transcripts WHERE session_id = ?", (KEYS,))
+    gone.unlink()
+    with closing(sqlite3.connect(newest_db)) as connection, connection:
+        connection.execute(
+            "UPDATE session SET time_updated = time_updated + 99000 WHERE title LIKE 'Empty%'"
+        )
+    answer = site.get("/transcripts")
+    form = answer.form("/transcripts/export")
+    assert [option.attrs["value"] for option in form.all("option")] == ["new", "missing", "every"]
+    assert [int(option.text.split(": ")[1]) for option in form.all("option")] == [2, 1, SESSIONS]
+    job = site.finished(site.submit(answer, form, "Export all", which="missing"))
+    assert "1 of 1" in job.text and gone.is_file()
+    job = site.finished(site.post("/transcripts/export", {"which": "every"}))
+    assert f"{SESSIONS} of {SESSIONS}" in job.text and "Done." in job.text
+    assert site.post("/transcripts/export", {"which": "some"}).status == 400
+
+
+def test_a_library_that_the_disk_cannot_hold_is_told_before(
+    site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=1000))
+    assert (
+        "more than the disk has room for" in site.get("/transcripts").doc.one(class_="banner").text
+    )
+
+
+def test_many_missing_sessions_come_in_pages(site: Any, newest_db: Path) -> None:
+    with closing(sqlite3.connect(newest_db)) as connection, connection:
+        names = [row[1] for row in connection.execute("PRAGMA table_info(session)")]
+        columns = ", ".join("id || '_' || n" if name in ("id", "slug") else name for name in names)
+        connection.execute(
+            f"INSERT INTO session SELECT {columns} FROM session, (WITH RECURSIVE c(n) AS (SELECT 1"
+            " UNION ALL SELECT n + 1 FROM c WHERE n < 8) SELECT n FROM c)"
+        )
+    first = site.get("/transcripts?show=missing")
+    second = site.get(first.doc.one("a", rel="next").attrs["href"])
+    assert len(titles(first)) == 100 and len(titles(second)) == 9 * SESSIONS - 100
+    assert not second.doc.all("a", rel="next")
+    assert site.get("/transcripts?show=missing&page=3").doc.one(class_="empty")
 
 
 def test_the_missing_tab_lists_what_is_not_exported_and_each_link_exports_it(site: Any) -> None:

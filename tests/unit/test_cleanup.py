@@ -30,7 +30,8 @@ from webapp.transcripts.cleanup import (
 )
 from webapp.transcripts.export import export_many
 from webapp.transcripts.files import marks_path, offsets_path
-from webapp.transcripts.library import Transcript, get, missing, open_transcript, transcripts
+from webapp.transcripts.library import Transcript, get, open_transcript, transcripts
+from webapp.transcripts.pending import pending
 
 if TYPE_CHECKING:
     from tests.unit.conftest import Talk
@@ -451,14 +452,14 @@ def test_a_removed_transcript_is_made_again_by_an_explicit_export_only(
     names = fill(new_talk, store, settings, 3)
     kept = get(store, settings, names[0]).path.read_bytes()
     run(store, settings, Options(sessions=(names[0],), keep_recent=0))
-    sessions = list(list_sessions(settings.opencode_databases()).sessions)
-    absent, behind = missing(store, settings, sessions)
-    assert absent == [] and behind == []
-    list(export_many(store, settings, [*absent, *behind], NOW))
+    found = pending(store, settings)
+    assert (found.absent, found.behind, found.removed) == ((), (), 1)
+    list(export_many(store, settings, list(found.chosen("every")), NOW))
     with pytest.raises(NotFound):
         open_transcript(store, settings, names[0])
     assert names[0] not in on_disk(settings)
 
+    sessions = list_sessions(settings.opencode_databases()).sessions
     mine = [session for session in sessions if session.id == names[0]]
     (step,) = export_many(store, settings, mine, NOW)
     assert step.exported is not None and step.exported.created

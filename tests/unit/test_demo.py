@@ -27,6 +27,7 @@ from webapp.scope import GLOBAL
 from webapp.settings import Settings
 from webapp.store import Store, index, now_ms, receipts
 from webapp.transcripts import cleanup, grep, library, window
+from webapp.transcripts.pending import pending
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "opencode-1.18.33.db"
 REMOVED = demo_sessions.SET_UP.id
@@ -235,7 +236,8 @@ def test_tasks_name_the_sessions_of_their_subagents(
 def test_three_sessions_have_no_transcript(
     memory: Store, built: Settings, sessions: tuple[Session, ...]
 ) -> None:
-    absent, behind = library.missing(memory, built, sessions)
+    found = pending(memory, built)
+    absent, behind = list(found.absent), list(found.behind)
     assert len(absent) == 3
     assert not behind
     listing = library.listing(memory, built)

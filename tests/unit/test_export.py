@@ -24,7 +24,8 @@ from webapp.store import Store, TranscriptRow
 from webapp.transcripts import render
 from webapp.transcripts.export import check_id, export, export_many, path_of
 from webapp.transcripts.files import Mark, load_marks, marks_path
-from webapp.transcripts.library import get, missing
+from webapp.transcripts.library import get
+from webapp.transcripts.pending import pending, room
 
 if TYPE_CHECKING:
     from tests.unit.conftest import Talk
@@ -486,10 +487,12 @@ def test_what_is_missing_and_what_is_behind(
         talk.export(store, settings)
     grown.assistant("more")
     newer.newer("user", {"text": "the newer runtime leaves the session's time alone"})
-    found = list_sessions([new.db]).sessions
-    absent, behind = missing(store, settings, found)
-    assert [session.id for session in absent] == [new.id]
-    assert {session.id for session in behind} == {grown.id, newer.id}
+    found = pending(store, replace(settings, opencode_db=new.db))
+    assert [session.id for session in found.absent] == [new.id]
+    assert {session.id for session in found.behind} == {grown.id, newer.id}
+    assert {session.id for session in found.chosen("every")} == {"ses_a", "ses_b", "ses_c", "ses_d"}
+    assert found.chosen("new") == found.absent + found.behind
+    assert found.chosen("missing") == found.absent
 
 
 def test_a_session_with_an_unfinished_answer_stays_behind_until_it_is_there(
@@ -498,10 +501,32 @@ def test_a_session_with_an_unfinished_answer_stays_behind_until_it_is_there(
     talk.user("hello")
     answer = talk.assistant("on its way", done=False)
     assert talk.export(store, settings).unfinished == 1
-    assert missing(store, settings, [talk.session()])[1] != []
+    used = replace(settings, opencode_db=talk.db)
+    assert pending(store, used).behind != ()
     talk.finish(answer)
     talk.export(store, settings)
-    assert missing(store, settings, [talk.session()]) == ([], [])
+    found = pending(store, used)
+    assert (found.absent, found.behind, found.total) == ((), (), 1)
+
+
+def test_what_an_export_takes_is_estimated_from_a_few_rows(
+    new_talk: Callable[..., Talk], store: Store, settings: Settings
+) -> None:
+    talks = [new_talk(f"ses_{number:03}") for number in range(60)]
+    for number, talk in enumerate(talks):
+        for _ in range(1 + number % 5):
+            talk.user("some words " * 300)
+            talk.assistant("more of them " * 300)
+    used = replace(settings, opencode_db=talks[0].db)
+    found = pending(store, used)
+    told = room(used, found.absent)
+    assert told is not None and told.free > 0 and told.is_enough
+    assert not settings.data_dir.exists()
+    for step in export_many(store, used, list(found.absent)):
+        assert step.exported is not None
+    written = sum(path.stat().st_size for path in settings.transcripts_dir.glob("*/*"))
+    assert 0.7 < told.bytes / written < 1.4
+    assert room(replace(used, opencode_db=talks[0].db.with_name("none.db")), []) is not None
 
 
 def test_the_inline_limit_is_that_of_the_settings(

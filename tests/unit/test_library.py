@@ -21,6 +21,7 @@ from webapp.transcripts.export import path_of
 from webapp.transcripts.files import marks_path
 from webapp.transcripts.grep import grep
 from webapp.transcripts.library import get, listing, open_transcript, transcripts
+from webapp.transcripts.pending import pending
 
 if TYPE_CHECKING:
     from tests.unit.conftest import Talk
@@ -527,7 +528,8 @@ def test_a_removed_transcript_tells_when_and_why_and_comes_back_only_when_asked_
     )
     assert gone.title == talk.session().title and gone.scope == talk.scope
     assert library.removed(store, talk.id) == gone
-    assert library.missing(store, settings, [talk.session()]) == ([], [])
+    found = pending(store, replace(settings, opencode_db=talk.db))
+    assert (found.absent, found.behind, found.every, found.removed) == ((), (), (), 1)
     assert not path.exists() and transcripts(store, settings) == []
 
     done = talk.export(store, settings, NOW)
@@ -575,7 +577,7 @@ def test_a_store_of_the_plugin_alone_is_fine(settings: Settings) -> None:
         assert ids(store, settings) == {"a"}
         assert get(store, settings, "a").lines == 2
         assert library.removed(store, "a") is None
-        assert library.missing(store, settings, []) == ([], [])
+        assert pending(store, settings).total == 0
 
 
 def test_another_user_s_files_are_listed_and_do_not_hide_the_others(

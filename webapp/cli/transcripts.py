@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from webapp.cli.base import Run, command, fail, nothing_found
 from webapp.errors import InvalidInput, NotFound, PlanChanged, Unreadable
 from webapp.lines import parse_range
-from webapp.opencode import Session, find_session, list_sessions
+from webapp.opencode import Session, find_session
 from webapp.transcripts import aside, cleanup, export, grep, library, window
 from webapp.transcripts.cleanup import Options, Plan
 from webapp.transcripts.library import Transcript
+from webapp.transcripts.pending import Pending, pending, room
+
+if TYPE_CHECKING:
+    from webapp.store import Store
 
 PATIENCE_S = 600.0
 """How long a search may take whose reader can press Ctrl-C."""
@@ -36,10 +42,14 @@ def _facts(item: Transcript) -> dict[str, object]:
 @command("opencode-memory export --all", name="export")
 @click.argument("session", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every session that OpenCode knows.")
-def export_command(run: Run, session: str | None, everything: bool) -> None:
-    """Writes sessions out of OpenCode's database as numbered text; only what is new is appended."""
-    if bool(session) == everything:
-        raise InvalidInput("Give either a session or --all.")
+@click.option("--missing", is_flag=True, help="Only those that have no transcript yet.")
+def export_command(run: Run, session: str | None, everything: bool, missing: bool) -> None:
+    """Writes sessions out of OpenCode's database as numbered text; only what is new is appended.
+
+    What is done stays done: after an interruption the same command goes on where it stopped.
+    """
+    if bool(session) + everything + missing != 1:
+        raise InvalidInput("Give either a session or --all or --missing.")
     if session:
         export.check_id(session)
     databases = run.settings.opencode_databases()
@@ -48,53 +58,81 @@ def export_command(run: Run, session: str | None, everything: bool) -> None:
             f"No OpenCode database was found in {run.settings.opencode_dir}. Name it with "
             "--opencode-db."
         )
-    problems: list[str] = []
-    chosen: list[Session] = []
-    if session:
-        one, problems = find_session(databases, session)
-        if one is None and problems:
-            raise Unreadable(" ".join(problems))
-        if one is None:
-            raise NotFound(f"OpenCode has no session {session}.")
-        chosen = [one]
-    else:
-        found = list_sessions(databases)
-        chosen, problems = list(found.sessions), list(found.problems)
-        if not chosen and problems:
-            raise Unreadable(" ".join(problems))
-    done: list[dict[str, object]] = []
     with run.store() as store:
-        gone = library.removed_ids(store) if everything else set()
-        left_out = [session for session in chosen if session.id in gone]
-        chosen = [session for session in chosen if session.id not in gone]
-        if session and cleanup.can_undo(store, run.settings, session):
-            cleanup.undo(store, run.settings, session, run.settings.user)
+        if session:
+            chosen, problems, left_out = [_one(run, session)], [], 0
+            if cleanup.can_undo(store, run.settings, session):
+                cleanup.undo(store, run.settings, session, run.settings.user)
+        else:
+            found = pending(store, run.settings)
+            chosen = list(found.chosen("every" if everything else "missing"))
+            problems, left_out = list(found.problems), found.removed
+            if not found.total and problems:
+                raise Unreadable(" ".join(problems))
+            _tell_room(run, found)
+        done = _export(run, store, chosen, problems)
+    for problem in problems:
+        click.echo(f"opencode-memory: {problem}", err=True)
+    text = f"{_many(len(done), 'session')} exported." if done else "Nothing to export."
+    if left_out:
+        text += (
+            f" {left_out:,} that a cleanup removed stay away; export one by its id to have it back."
+        )
+    run.out({"exported": done, "problems": problems, "left_out": left_out}, text)
+    if problems:
+        fail(2)
+    if not done:
+        fail(1)
+
+
+def _one(run: Run, session_id: str) -> Session:
+    found, problems = find_session(run.settings.opencode_databases(), session_id)
+    if found is None and problems:
+        raise Unreadable(" ".join(problems))
+    if found is None:
+        raise NotFound(f"OpenCode has no session {session_id}.")
+    return found
+
+
+def _tell_room(run: Run, found: Pending) -> None:
+    """Says what disk the sessions without a transcript will take, where somebody looks on."""
+    if not found.absent or run.as_json or not sys.stderr.isatty():
+        return
+    needed = room(run.settings, found.absent)
+    if needed is None:
+        return
+    click.echo(
+        f"{_many(len(found.absent), 'session')} without a transcript: about"
+        f" {needed.bytes / 1e6:,.1f} MB of text; {needed.free / 1e6:,.0f} MB are free.", err=True,
+    )  # fmt: skip
+    if not needed.is_enough:
+        click.echo("opencode-memory: that may be more than the disk has room for.", err=True)
+
+
+def _export(
+    run: Run, store: Store, chosen: list[Session], problems: list[str]
+) -> list[dict[str, object]]:  # fmt: skip
+    """Exports the sessions, with a progress bar where standard error is a terminal, else with one
+    line for each."""
+    done: list[dict[str, object]] = []
+    is_watched = sys.stderr.isatty() and not run.as_json and len(chosen) > 1
+    with click.progressbar(
+        length=len(chosen), label="Exporting", file=sys.stderr, hidden=not is_watched, show_pos=True
+    ) as bar:
         for step in export.export_many(store, run.settings, chosen):
+            bar.update(1)
             if step.exported is None:
                 problems.append(f"{step.session.id}: {step.problem}")
                 continue
             made = step.exported
             done.append({"id": made.session_id, "path": str(made.path), "lines": made.lines,
                          "added": made.added, "unfinished": made.unfinished})  # fmt: skip
-            if not run.as_json:
+            if not run.as_json and not is_watched:
                 more = f", {made.unfinished} still being written" if made.unfinished else ""
                 click.echo(
                     f"{made.session_id}  +{made.added} lines, {made.lines} in all{more}  {made.path}"
                 )
-    for problem in problems:
-        click.echo(f"opencode-memory: {problem}", err=True)
-    text = f"{_many(len(done), 'session')} exported." if done else "Nothing to export."
-    if left_out:
-        text += (
-            f" {len(left_out)} that a cleanup removed stay away; export one by its id to have it "
-            "back."
-        )
-    data = {"exported": done, "problems": problems, "left_out": [s.id for s in left_out]}
-    run.out(data, text)
-    if problems:
-        fail(2)
-    if not done:
-        fail(1)
+    return done
 
 
 @command("opencode-memory transcripts", name="transcripts")

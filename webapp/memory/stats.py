@@ -109,12 +109,16 @@ class Cache:
     def __init__(self) -> None:
         self._kept: dict[str, tuple[Any, Any, float]] = {}
 
-    def get(self, store: Store, name: str, make: Callable[[], _T]) -> _T:
-        """The kept value, or the one that `make` returns."""
-        key = (*store.version(), now_ms() // 60_000)
+    def get(
+        self, store: Store, name: str, make: Callable[[], _T], also: tuple[int, ...] = (),
+        hold: bool = True,
+    ) -> _T:  # fmt: skip
+        """The kept value, or the one that `make` returns. It is made anew too when `also` changes,
+        and without `hold` also one that takes long."""
+        key = (*store.version(), *also, now_ms() // 60_000)
         began = time.monotonic()
         held = self._kept.get(name)
-        if held is None or (held[0] != key and began >= held[2]):
+        if held is None or (held[0] != key and (began >= held[2] or not hold)):
             value = make()
             ended = time.monotonic()
             took = ended - began

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -103,6 +103,21 @@ def plain(path: Path, error: sqlite3.Error) -> MemoryAppError:
     if code == sqlite3.SQLITE_CANTOPEN:
         return Unreadable(f"OpenCode's database {path} cannot be opened; check who may read it.")
     return Unreadable(f"OpenCode's database {path} cannot be read: {text}.")
+
+
+def version(databases: Iterable[Path]) -> tuple[int, ...]:
+    """Changes whenever something is written to one of the databases: the times and sizes of their
+    files. None is opened."""
+    found: list[int] = []
+    for path in databases:
+        for file in (path, path.with_name(path.name + "-wal")):
+            try:
+                state = file.stat()
+            except OSError:
+                continue
+            if state.st_size:
+                found += [state.st_ino, state.st_mtime_ns, state.st_size]
+    return tuple(found)
 
 
 def columns(connection: sqlite3.Connection, table: str) -> set[str]:

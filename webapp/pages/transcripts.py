@@ -12,7 +12,8 @@ from werkzeug.utils import redirect
 
 from webapp.errors import InvalidInput, MemoryAppError, NotFound, Unreadable
 from webapp.lines import MAX_WINDOW, LineRange, fingerprint, parse_range
-from webapp.opencode import Session, find_session, list_sessions
+from webapp.opencode import Session, find_session
+from webapp.pages.search import parse_page
 from webapp.store import now_ms, receipts
 from webapp.transcripts import (
     aside,
@@ -27,6 +28,7 @@ from webapp.transcripts import (
     relocate,
     window,
 )
+from webapp.transcripts.pending import pending
 from webapp.web import current, filters, render
 from webapp.web.jobs import Job
 
@@ -42,8 +44,9 @@ PRINTED = re.compile(
 def index() -> Any:
     """The library, or with `show=missing` the sessions that have no transcript yet."""
     store, settings = current.record_store(), current.settings()
-    found = list_sessions(settings.opencode_databases())
-    absent, behind = library.missing(store, settings, found.sessions)
+    found, room = current.cached_pending(store)
+    number = parse_page()
+    first = (number - 1) * PAGE
     args = request.args
     scope, text = args.get("scope") or None, args.get("q", "")
     sort = args.get("sort", "touched")
@@ -57,8 +60,11 @@ def index() -> Any:
         after=args.get("after", ""), before=args.get("before", ""), limit=PAGE,
     )  # fmt: skip
     return render.page(
-        "transcripts", listing=listing, behind=behind,
-        absent=[replace(s, title=library.shown_title(s.title, settings)) for s in absent],
+        "transcripts", listing=listing, pending=found, room=room, page_number=number, page_size=PAGE,
+        absent=[
+            replace(session, title=library.shown_title(session.title, settings))
+            for session in found.absent[first : first + PAGE]
+        ],
         problems=found.problems, show=args.get("show", ""), scope=scope, text=text, sort=sort,
         descending=descending, sort_link=_sort_link, scopes=library.scopes(store, settings),
         databases=settings.opencode_databases(), page_link=_page_link,
@@ -83,12 +89,11 @@ def _page_link(**place: Any) -> str:
 
 @blueprint.post("/transcripts/export")
 def export_all() -> Any:
-    """Exports every session that has no transcript or whose transcript is behind, as a job."""
+    """Exports sessions as a job: `which` says the new and grown ones, the missing or every one."""
     service = current.services()
     store = current.writable()
-    found = list_sessions(service.settings.opencode_databases())
-    absent, behind = library.missing(store, service.settings, found.sessions)
-    wanted = absent + behind
+    found = pending(store, service.settings)
+    wanted = list(found.chosen(request.form.get("which", "new")))
     if not wanted:
         problems = " ".join(found.problems)
         return render.back(
@@ -103,6 +108,8 @@ def export_all() -> Any:
                 job.note = library.shown_title(step.session.title, service.settings)
                 if step.problem:
                     job.problems.append(f"{step.session.id}: {step.problem}")
+                elif step.exported is not None:
+                    job.result["lines"] = job.result.get("lines", 0) + step.exported.added
                 if job.stop.is_set():
                     return
 

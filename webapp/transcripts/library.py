@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from webapp import secrets
 from webapp.errors import InvalidInput, MemoryAppError, NotFound
-from webapp.opencode import Session, find_session
+from webapp.opencode import find_session
 from webapp.settings import Settings
 from webapp.store import Store, TranscriptRow
 from webapp.store.values import as_text, as_time
@@ -435,14 +435,6 @@ def removed(store: Store, session_id: str) -> Removed | None:
     )
 
 
-def removed_ids(store: Store) -> set[str]:
-    """The sessions whose transcripts a cleanup removed and nobody has exported since."""
-    if not store.has_table("transcripts"):
-        return set()
-    rows = store.rows("SELECT session_id FROM transcripts WHERE removed_at IS NOT NULL")
-    return {row[0] for row in rows}
-
-
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A transcript brought up to date, what the export did (None if nothing was needed), and the
@@ -492,24 +484,3 @@ def open_transcript(store: Store, settings: Settings, session_id: str) -> Opened
             raise
         return Opened(held, None, (*problems, error.message))
     return Opened(get(store, settings, session_id), exported, tuple(problems))
-
-
-def missing(
-    store: Store, settings: Settings, sessions: Iterable[Session]
-) -> tuple[list[Session], list[Session]]:
-    """Of OpenCode's sessions those without a transcript, and those whose transcript is behind.
-
-    A session whose transcript a cleanup removed counts as neither, else an export of everything
-    would undo the cleanup.
-    """
-    rows: dict[str, TranscriptRow] = {}
-    if store.has_table("transcripts"):
-        rows = {row.session_id: row for row in store.all(TranscriptRow.select())}
-    absent, behind = [], []
-    for session in sessions:
-        row = rows.get(session.id)
-        if row is None:
-            absent.append(session)
-        elif row.removed_at is None and row.updated_at < session.updated_at:
-            behind.append(session)
-    return absent, behind

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from flask import Flask, current_app, g, request
 
+from webapp import opencode
 from webapp.errors import MemoryAppError, ReadOnly
 from webapp.memory import trash
 from webapp.memory.search import count_live
 from webapp.memory.stats import Cache, Facets, facets
 from webapp.settings import Settings
 from webapp.store import Store, now_ms
+from webapp.transcripts.pending import Pending, Room, pending, room
 from webapp.web.jobs import Jobs
 from webapp.web.searches import Searches
 
@@ -74,6 +76,19 @@ def record_store() -> Store:
 def jobs() -> Jobs:
     """The jobs of this process."""
     return services().jobs
+
+
+def cached_pending(held: Store) -> tuple[Pending, Room | None]:
+    """What could be exported, and the disk it takes; looked up anew when OpenCode has written."""
+
+    def make() -> tuple[Pending, Room | None]:
+        found = pending(held, settings())
+        # Of 50,000 sessions that are all exported, nothing need be kept.
+        return replace(found, every=()), room(settings(), found.absent) if found.absent else None
+
+    databases = settings().opencode_databases()
+    also = opencode.version(databases)
+    return services().cache.get(held, "pending", make, also, hold=False)
 
 
 def searches() -> Searches:
