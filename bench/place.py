@@ -21,6 +21,9 @@ class Place:
         self.bytes = 100_000_000 if quick else 1_000_000_000
         self.line = 100_000 if quick else 1_000_000
         self.size = f"{self.bytes / 1e9:g} GB"
+        self.library_bytes = 1_000_000_000 if quick else 10_000_000_000
+        self.files = 2_000 if quick else 20_000
+        self.parts = 5_000 if quick else 50_000
 
     def home(self, name: str) -> Path:
         """A home folder, empty at first."""
@@ -74,3 +77,23 @@ class Place:
         path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
         os.link(self.transcript.path, path)
         return home
+
+    @functools.cached_property
+    def library(self) -> Path:
+        """A home with a large library."""
+        home = self.home("library")
+        free = shutil.disk_usage(home).free
+        if free < 1.3 * self.library_bytes:
+            raise RuntimeError(
+                f"the library takes {1.3 * self.library_bytes / 1e9:.0f} GB and {free / 1e9:.0f} are"
+                " free; name another folder with --keep or TMPDIR, or use --quick"
+            )
+        data.make_library(settings_of(home), self.library_bytes, self.files)
+        return home
+
+    @functools.cached_property
+    def session(self) -> Path:
+        """A database of OpenCode's with one long session."""
+        path = self.folder / "long.db"
+        data.make_session(path, self.parts)
+        return path

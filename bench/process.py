@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from bench import data
+from bench.library import whole_search
 from bench.measure import Row, compared, in_turn, timed
 from bench.place import Place
 from bench.server import FRAGMENT, Server
@@ -51,8 +52,9 @@ def memory(place: Place) -> Iterator[Row]:
         server.get(f"/transcripts/{data.SESSION}/{place.line}")
         yield _held(f"memory after line {place.line:,} of {place.size}", server)
         for text in (data.NEEDLE, data.ABSENT, data.EVERYWHERE):
-            server.get("/", FRAGMENT, q=text, tab="transcripts")
+            whole_search(server, text)
         yield _held(f"memory after searches of {place.size}", server)
+        yield Row("its peak (MB)", server.peak(), None, "< 150", 150)
     with Server(place.full) as server:
         for text in (data.RARE, data.COMMON, data.CJK, ""):
             server.get("/", q=text)

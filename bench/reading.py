@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench import data
+from bench.library import whole_search
 from bench.measure import Row, alone, compared, in_turn, timed
 from bench.place import Place
-from bench.server import FRAGMENT, Server, settings_of
+from bench.server import Server, settings_of
 from webapp.store import Store
 from webapp.transcripts import grep, ripgrep
 from webapp.transcripts.files import offsets_path
@@ -31,15 +32,22 @@ def window(place: Place) -> Iterator[Row]:
         what = f"line {first:,} of {place.size}{whose}"
         beside = settings_of(home).transcripts_dir / path.parent.name / path.name
         with Server(home) as server:
-            top, far, near, bare = in_turn(
-                functools.partial(_first_byte, server, 1),
-                functools.partial(_first_byte, server, first, offsets_path(beside)),
-                functools.partial(_first_byte, server, first),
+            last = place.transcript.lines
+            first_byte = functools.partial(_first_byte, server)
+            top, end = in_turn(
+                functools.partial(first_byte, 100), functools.partial(first_byte, last - 100),
+                rounds=15,
+            )  # fmt: skip
+            far, near, bare = in_turn(
+                functools.partial(first_byte, first, offsets_path(beside)),
+                functools.partial(first_byte, first),
                 functools.partial(_run, sed),
                 rounds=7,
             )
-        # Another program's file is counted to its end the first time, for its number of lines.
         yield alone(f"page cost: 200 lines{whose}", top)
+        yield compared(
+            f"the last of {last:,} lines of {place.size}{whose}; the first", end, top, 1.2
+        )
         yield compared(f"{what}: first time; sed", far, bare, None if whose else 2, top.ms)
         yield compared(f"{what}: again; sed", near, bare, 1, top.ms)
 
@@ -87,7 +95,7 @@ def search(place: Place) -> Iterator[Row]:
 
 
 def _page(server: Server, text: str) -> float:
-    return server.get("/", FRAGMENT, q=text, tab="transcripts").whole
+    return whole_search(server, text)
 
 
 def _grep(place: Place, text: str) -> float:

@@ -103,6 +103,10 @@ class Server:
         """Memory that the process holds (resident set)."""
         return resident(self.process.pid)
 
+    def peak(self) -> float:
+        """The most memory that the process has held so far, in megabytes."""
+        return resident(self.process.pid, "VmHWM:")
+
     def stop(self) -> None:
         """Ends the server."""
         self._connection.close()
@@ -127,11 +131,12 @@ class Server:
         self.stop()
 
 
-def resident(pid: int) -> float:
-    """Resident megabytes of a process: VmRSS on Linux, what `ps` says elsewhere."""
+def resident(pid: int, what: str = "VmRSS:") -> float:
+    """Resident megabytes of a process, now or (VmHWM) at the most; elsewhere than on Linux what `ps`
+    says now."""
     try:
         status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
-        return int(status.split("VmRSS:")[1].split()[0]) * 1024 / 1e6
+        return int(status.split(what)[1].split()[0]) * 1024 / 1e6
     except FileNotFoundError:
         command = ["ps", "-o", "rss=", "-p", str(pid)]
         return int(subprocess.run(command, capture_output=True, check=True).stdout) * 1024 / 1e6

@@ -351,7 +351,8 @@ def _button(form: Node, text: str) -> Node:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search is over before its page is shown, however slow the machine."""
-    monkeypatch.setattr("webapp.web.searches.FIRST_LOOK_S", 30.0)
+    for name in ("FIRST_LOOK_S", "FIRST_HITS_S"):
+        monkeypatch.setattr(f"webapp.web.searches.{name}", 30.0)
 
 
 @pytest.fixture

@@ -198,7 +198,7 @@ PAGES = {
     "/": 8,
     "/?q=needle": 10,
     "/?q=needle+alpha&sort=title": 8,
-    "/?tab=transcripts&q=needle": 9,
+    "/?tab=transcripts&q=needle": 11,
     "/entries/{entry}": 4,
     "/entries/{entry}/edit": 7,
     "/trash": 5,

@@ -107,12 +107,18 @@ class Store:
             raise Unreadable(f"{self.path} cannot be reached: {error.strerror}.") from error
 
     @contextmanager
-    def session(self) -> Iterator[Store]:
-        """Opens the store for this thread and closes it at the end. Nested use is one session."""
+    def session(self, in_place: bool = False) -> Iterator[Store]:
+        """Opens the store for this thread and closes it at the end. Nested use is one session. With
+        `in_place` a file that cannot be read counts as an empty store."""
         if getattr(self._local, "db", None) is not None:
             yield self
             return
-        self.open()
+        try:
+            self.open()
+        except MemoryAppError as error:
+            if not in_place:
+                raise
+            self.open_in_place(error.message)
         try:
             yield self
         finally:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from webapp.settings import Settings
 from webapp.store import Store
 from webapp.transcripts import ripgrep, window
 from webapp.transcripts.files import BLOCK, LINE_SHOWN
-from webapp.transcripts.library import Text, Transcript, newest_first, text_of
+from webapp.transcripts.library import Text, Transcript, bytes_in, newest_first, text_of
 
 MAX_HITS = 200
 MAX_COUNT = 5_000
@@ -36,7 +37,7 @@ MAPPED = 1 << 20
 """Bytes of a transcript, on average, from which on the files are mapped into memory."""
 
 FIRST_BATCH = 32 << 20
-LAST_BATCH = 1 << 30
+LAST_BATCH = 4 << 30
 BATCH_FILES = 4_000
 """Files that one ripgrep is named: with paths of 100 bytes, a fifth of what Linux takes, and less
 than macOS does."""
@@ -180,7 +181,7 @@ class _File:
 
 class Search:
     """One search. `run` it in any thread; `result` tells at any time what there is so far, and `stop`
-    ends it. The store is needed only while it is made.
+    ends it.
 
     The transcripts are searched the last touched first, in batches that grow, so that there are hits
     early and those of the newest come first; within a batch whatever ripgrep comes across first
@@ -203,11 +204,9 @@ class Search:
         self._pattern = ["--fixed-strings", "-e", wanted]
         self._words = [] if _is_quoted(text.strip()) else list(dict.fromkeys(wanted.split()))
         self._root = settings.transcripts_dir
-        if session is not None:
-            self._texts = [text_of(settings, session)]
-        else:
-            self._texts = newest_first(store, settings, scope)
-        self._size = sum(item.size for item in self._texts)
+        self._one = [text_of(settings, session)] if session is not None else None
+        self._store, self._settings, self._scope = store, settings, scope
+        self._size = session.size if session is not None else 0
         self._context, self._max_hits = context, max_hits
         self._mask, self._polite = mask, polite
         self._lock = threading.Lock()
@@ -217,6 +216,11 @@ class Search:
         self._trouble = ""
         self._stopped = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def has_hits(self) -> bool:
+        """Whether there is something to show yet."""
+        return self._shown > 0
 
     def stop(self) -> None:
         """Ends the search soon; what was found stays, and is called incomplete."""
@@ -249,6 +253,8 @@ class Search:
         timer.daemon = True
         timer.start()
         try:
+            if self._one is None:
+                self._size = bytes_in(self._store, self._settings, self._scope)
             self._pass(self._pattern, ())
             if not self._count and len(self._words) > 1 and not self._stopped.is_set():
                 with self._lock:
@@ -269,12 +275,19 @@ class Search:
         self.stop()
 
     def _pass(self, pattern: Sequence[str], words: Sequence[str]) -> None:
-        for number, batch in enumerate(_batches(self._texts)):
-            if self._stopped.is_set():
-                return
-            self._batch(number, batch, pattern, words)
-            with self._lock:
-                self._searched += sum(item.size for item in batch)
+        texts = self._one or newest_first(self._store, self._settings, self._scope)
+        batches = _batches(texts)
+        batch = next(batches, None)
+        # While ripgrep reads one batch, the next is put together.
+        with ThreadPoolExecutor(1) as ahead:
+            for number in itertools.count():
+                if batch is None or self._stopped.is_set():
+                    return
+                coming = ahead.submit(next, batches, None)
+                self._batch(number, batch, pattern, words)
+                with self._lock:
+                    self._searched += sum(item.size for item in batch)
+                batch = coming.result()
 
     def _batch(
         self, number: int, batch: Sequence[Text], pattern: Sequence[str], words: Sequence[str]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -84,33 +85,72 @@ class Text:
     path: str
     size: int
     lines: int
+    touched_at: int
     make: Callable[[], Transcript]
 
 
-def newest_first(store: Store, settings: Settings, scope: str | None = None) -> list[Text]:
-    """Every transcript on disk, of one scope (with global) or all, the last touched first."""
+NEWEST = 400
+"""Rows that are read before all others: of 20,000, all take 150 ms, and these 3."""
+
+
+def newest_first(store: Store, settings: Settings, scope: str | None = None) -> Iterator[Text]:
+    """Every transcript on disk, of one scope (with global) or all, the last touched first.
+
+    The store is opened as rows are needed, and closed while they are used. One that cannot be read
+    counts as empty, so that the files on disk are found all the same.
+    """
+    with store.session(in_place=True):
+        foreign = [
+            text_of(settings, item)
+            for item in _foreign_files(store, settings)
+            if scope is None or item.scope in (scope, "global")
+        ]
+    foreign.sort(key=lambda text: (-text.touched_at, text.path))
+    return heapq.merge(_ours(store, settings, scope), foreign, key=lambda text: -text.touched_at)
+
+
+def _ours(store: Store, settings: Settings, scope: str | None) -> Iterator[Text]:
     there = texts(settings.transcripts_dir)
     make = _item(settings, there)
-    found: list[tuple[int, Text]] = []
     where = "" if scope is None else "AND scope IN (?, 'global')"
-    for row in _rows(store, where, () if scope is None else (scope,)):
-        path = as_text(row[3])
-        folder, _, name = path.partition("/")
-        if name in there.get(folder, ()) and is_safe(as_text(row[0]), path):
-            touched = as_time(row[7]) or as_time(row[6]) or 0
-            size, lines = as_time(row[5]) or 0, as_time(row[4]) or 0
-            found.append((touched, Text(path, size, lines, partial(make, row))))
-    for item in _foreign_files(store, settings, there):
-        if scope is None or item.scope in (scope, "global"):
-            found.append((item.touched_at, text_of(settings, item)))
-    found.sort(key=lambda pair: (-pair[0], pair[1].path))
-    return [text for _, text in found]
+    values = [] if scope is None else [scope]
+    seen: set[str] = set()
+    for limit in (NEWEST, -1):
+        with store.session(in_place=True):
+            rows = _rows(
+                store, f"{where} ORDER BY updated_at DESC, session_id DESC LIMIT ?", [*values, limit]
+            )  # fmt: skip
+        for row in rows:
+            session_id, path = as_text(row[0]), as_text(row[3])
+            folder, _, name = path.partition("/")
+            if (
+                session_id not in seen
+                and name in there.get(folder, ())
+                and is_safe(session_id, path)
+            ):
+                touched = as_time(row[7]) or as_time(row[6]) or 0
+                size, lines = as_time(row[5]) or 0, as_time(row[4]) or 0
+                yield Text(path, size, lines, touched, partial(make, row))
+        if len(rows) < NEWEST:
+            return
+        seen = {as_text(row[0]) for row in rows}
+
+
+def bytes_in(store: Store, settings: Settings, scope: str | None = None) -> int:
+    """The bytes of all that `newest_first` gives."""
+    with store.session(in_place=True):
+        found = totals(store, settings) if scope is None else None
+        if found is not None:
+            return found.size
+        return sum(
+            listing(store, settings, scope=name, limit=0).size for name in {scope, "global"}
+        )  # fmt: skip
 
 
 def text_of(settings: Settings, item: Transcript) -> Text:
     """A transcript as a text to be searched."""
     path = str(item.path.relative_to(settings.transcripts_dir))
-    return Text(path, item.size, item.lines, lambda: item)
+    return Text(path, item.size, item.lines, item.touched_at, lambda: item)
 
 
 def totals(store: Store, settings: Settings) -> Listing:

@@ -27,6 +27,9 @@ KEPT_S = 10.0
 """How long a finished search is kept for the pages that still wait for its end."""
 
 FIRST_LOOK_S = 0.3
+FIRST_HITS_S = 0.1
+"""How long a request waits for the end of a search that it begins, without hits and with some."""
+
 LOOKERS = 3
 """Requests that may wait for a search that has just begun; more would hold the server's threads."""
 
@@ -44,6 +47,13 @@ class Running:
     def result(self) -> GrepResult:
         """What has been found so far."""
         return self.search.result()
+
+
+def _wait_for_hits(running: Running, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not running.search.has_hits:
+        if running.over.wait(0.02):
+            return
 
 
 class Searches:
@@ -76,7 +86,8 @@ class Searches:
                 self._watcher.start()
         if self._lookers.acquire(blocking=False):
             try:
-                made.over.wait(FIRST_LOOK_S)
+                if not made.over.wait(min(FIRST_HITS_S, FIRST_LOOK_S)):
+                    _wait_for_hits(made, FIRST_LOOK_S - FIRST_HITS_S)
             finally:
                 self._lookers.release()
         return made
