@@ -805,3 +805,11 @@ def test_two_sessions_do_not_disturb_each_other(
     assert two.grow() == []
     assert one.grow()[2:] == ["in one"]
     two.quiet()
+
+
+@pytest.mark.parametrize("role", ["a\tb", "a\nb", "\r"])
+def test_a_message_of_an_odd_type_is_written_once(role: str, told: Transcript) -> None:
+    told.talk.newer(role, {"text": "odd"})
+    added = told.grow()
+    assert len([line for line in added if "odd" in line]) == 1
+    told.quiet()

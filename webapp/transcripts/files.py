@@ -53,8 +53,8 @@ class Mark:
 
     def dump(self) -> str:
         """One line of the marks file."""
-        label = " ".join(self.label.split())
-        return f"{self.line}\t{self.kind}\t{self.id}\t{self.digest}\t{label}\n"
+        kind, label = " ".join(self.kind.split()), " ".join(self.label.split())
+        return f"{self.line}\t{kind}\t{self.id}\t{self.digest}\t{label}\n"
 
 
 def parse_mark(line: str) -> Mark | None:
