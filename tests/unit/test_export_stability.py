@@ -813,3 +813,13 @@ def test_a_message_of_an_odd_type_is_written_once(role: str, told: Transcript) -
     added = told.grow()
     assert len([line for line in added if "odd" in line]) == 1
     told.quiet()
+
+
+def test_a_transcript_whose_index_was_lost_goes_on_in_its_file_when_the_project_has_moved(
+    told: Transcript,
+) -> None:
+    lose_index(told.store, told.settings)
+    told.talk.sql("UPDATE project SET worktree = '/home/demo/moved'")
+    told.talk.user("and on it goes")
+    assert told.grow()[2:] == ["and on it goes"]
+    assert list(told.settings.transcripts_dir.rglob("*.md")) == [told.path]

@@ -71,6 +71,8 @@ def export(store: Store, settings: Settings, session: Session, now: int | None =
         # It stays where it began, also when the project has moved.
         path = settings.transcripts_dir / row.path
     try:
+        if row is None:
+            path = _begun(settings, session.id, path)
         private_folder(path.parent)
         with locked(path) as descriptor, opencode.reading(session.db) as connection:
             # Whoever asked may have read the session a while ago.
@@ -89,6 +91,17 @@ def _row(store: Store, settings: Settings, session: Session) -> TranscriptRow | 
     if found is not None and safe_path(settings, session.id, found.path) is None:
         return None
     return found
+
+
+def _begun(settings: Settings, session_id: str, path: Path) -> Path:
+    """Where the transcript of a session that the index does not know was begun: in `path`, or where
+    its project was then."""
+    for each in (path, *settings.transcripts_dir.glob(f"*/{path.name}")):
+        if each.parent.is_symlink() or not is_ours(each, session_id):
+            continue
+        if (last_end(each, _size(each)) or (0,))[0]:
+            return each
+    return path
 
 
 def safe_path(settings: Settings, session_id: str, relative: str) -> Path | None:
