@@ -823,3 +823,12 @@ def test_a_transcript_whose_index_was_lost_goes_on_in_its_file_when_the_project_
     told.talk.user("and on it goes")
     assert told.grow()[2:] == ["and on it goes"]
     assert list(told.settings.transcripts_dir.rglob("*.md")) == [told.path]
+
+
+def test_a_first_export_whose_end_mark_is_torn_is_done_again(told: Transcript) -> None:
+    whole, marks = told.path.read_bytes(), marks_path(told.path).read_bytes()
+    for cut in range(1, len(marks) - marks.rindex(b"\n", 0, -1)):
+        lose_index(told.store, told.settings)
+        marks_path(told.path).write_bytes(marks[:-cut])
+        told.talk.export(told.store, told.settings, NOW)
+        assert (told.path.read_bytes(), marks_path(told.path).read_bytes()) == (whole, marks)

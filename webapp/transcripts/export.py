@@ -246,15 +246,18 @@ def last_end(path: Path, size: int) -> tuple[int, int, int] | None:
         return None
     if data and b"\tend\t" not in data:
         return 0, 0, 0
+    ended = False
     position = len(data)
     while position > 0:
         start = data.rfind(b"\n", 0, position - 1) + 1
         pieces = data[start:position].decode("utf-8", "replace").rstrip("\n").split("\t")
         whole = len(pieces) == 5 and pieces[1] == "end" and pieces[3].isdigit()
-        if whole and 0 < int(pieces[3]) <= size and data[position - 1 : position] == b"\n":
-            return int(pieces[3]), int(pieces[0]), position
+        if whole and data[position - 1 : position] == b"\n":
+            if 0 < int(pieces[3]) <= size:
+                return int(pieces[3]), int(pieces[0]), position
+            ended = True
         position = start
-    return None
+    return (0, 0, 0) if data and not ended else None
 
 
 def _truncate(descriptor: int, path: Path, size: int, marks_size: int) -> None:
