@@ -825,6 +825,18 @@ def test_a_transcript_whose_index_was_lost_goes_on_in_its_file_when_the_project_
     assert list(told.settings.transcripts_dir.rglob("*.md")) == [told.path]
 
 
+def test_what_comes_back_with_another_text_is_told_with_its_text(told: Transcript) -> None:
+    answer = told.talk.assistant()
+    told.talk.part(answer, {"type": "text", "text": "first"}, "prt_back")
+    told.grow()
+    told.talk.sql("DELETE FROM part WHERE id = 'prt_back'")
+    told.grow()
+    told.talk.part(answer, {"type": "text", "text": "second"}, "prt_back")
+    added = told.grow()
+    assert added[1] == f"{DATED}back" and added[-1] == "second"
+    told.quiet()
+
+
 def test_a_first_export_whose_end_mark_is_torn_is_done_again(told: Transcript) -> None:
     whole, marks = told.path.read_bytes(), marks_path(told.path).read_bytes()
     for cut in range(1, len(marks) - marks.rindex(b"\n", 0, -1)):

@@ -274,11 +274,12 @@ def _truncate(descriptor: int, path: Path, size: int, marks_size: int) -> None:
 
 
 class _Known:
-    """What the marks say was written already: per id its line, the digest of its text, and for a
-    part the message it was written under."""
+    """What the marks say was written already: per id its line, the digest of its text (also that
+    of before it went), and for a part the message it was written under."""
 
     def __init__(self, marks: Iterable[Mark]) -> None:
         self.digests: dict[str, str] = {}
+        self.before_gone: dict[str, str] = {}
         self.lines: dict[str, int] = {}
         self.messages: dict[str, None] = {}
         self.owners: dict[str, str] = {}
@@ -289,6 +290,8 @@ class _Known:
             if mark.digest == CONTINUED:
                 owner = mark.id
                 continue
+            if mark.digest == GONE:
+                self.before_gone[mark.id] = self.digests.get(mark.id, "")
             self.digests[mark.id] = mark.digest
             self.lines.setdefault(mark.id, mark.line)
             if mark.kind.startswith("message:"):
@@ -392,10 +395,7 @@ def _message(
         text.blank()
         text.add(heading, f"message:{heading.kind}")
     elif known.digests[heading.id] == GONE:
-        text.notice(
-            at, "back", [f"{heading.id} (line {known.lines[heading.id]}) is there again."],
-            heading.id, digest(heading),
-        )  # fmt: skip
+        _changed(text, known, heading, GONE, digest(heading), at)
     elif finished and known.digests[heading.id] != digest(heading):
         _changed(text, known, heading, known.digests[heading.id], digest(heading), at)
     continued = False
@@ -417,7 +417,10 @@ def _message(
 def _changed(text: _Appender, known: _Known, block: Block, before: str, now: str, at: int) -> None:
     where = f"{block.id} (line {known.lines[block.id]})"
     if before == GONE:
-        text.notice(at, "back", [f"{where} is there again."], block.id, now)
+        told = [f"{where} is there again."]
+        if known.before_gone[block.id].removeprefix(PRUNED) != now.removeprefix(PRUNED):
+            told = [f"{where} is there again and now reads:", *block.lines]
+        text.notice(at, "back", told, block.id, now)
     elif block.pruned and not before.startswith(PRUNED):
         text.notice(
             at, "pruned",
