@@ -106,3 +106,17 @@ def test_only_a_cleanup_can_be_undone(store: Store, settings: Settings) -> None:
         number = receipts.write(store, "forget", "tester", "Forgot", {}, NOW)
     with pytest.raises(InvalidInput):
         cleanup.undo_receipt(store, settings, number, "tester")
+
+
+def test_an_empty_file_that_a_failed_export_left_is_no_obstacle(
+    store: Store, removed: tuple[Settings, dict[str, bytes]]
+) -> None:
+    settings, texts = removed
+    gone = library.removed(store, LONG)
+    assert gone is not None
+    path = settings.transcripts_dir / gone.path
+    path.touch()
+    path.with_suffix(".marks").write_text("1\theader\thalf")
+    cleanup.undo(store, settings, LONG, "tester", NOW)
+    item = library.get(store, settings, LONG)
+    assert item.ours and item.path.read_bytes() == texts[LONG]

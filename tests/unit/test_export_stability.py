@@ -805,3 +805,42 @@ def test_two_sessions_do_not_disturb_each_other(
     assert two.grow() == []
     assert one.grow()[2:] == ["in one"]
     two.quiet()
+
+
+@pytest.mark.parametrize("role", ["a\tb", "a\nb", "\r"])
+def test_a_message_of_an_odd_type_is_written_once(role: str, told: Transcript) -> None:
+    told.talk.newer(role, {"text": "odd"})
+    added = told.grow()
+    assert len([line for line in added if "odd" in line]) == 1
+    told.quiet()
+
+
+def test_a_transcript_whose_index_was_lost_goes_on_in_its_file_when_the_project_has_moved(
+    told: Transcript,
+) -> None:
+    lose_index(told.store, told.settings)
+    told.talk.sql("UPDATE project SET worktree = '/home/demo/moved'")
+    told.talk.user("and on it goes")
+    assert told.grow()[2:] == ["and on it goes"]
+    assert list(told.settings.transcripts_dir.rglob("*.md")) == [told.path]
+
+
+def test_what_comes_back_with_another_text_is_told_with_its_text(told: Transcript) -> None:
+    answer = told.talk.assistant()
+    told.talk.part(answer, {"type": "text", "text": "first"}, "prt_back")
+    told.grow()
+    told.talk.sql("DELETE FROM part WHERE id = 'prt_back'")
+    told.grow()
+    told.talk.part(answer, {"type": "text", "text": "second"}, "prt_back")
+    added = told.grow()
+    assert added[1] == f"{DATED}back" and added[-1] == "second"
+    told.quiet()
+
+
+def test_a_first_export_whose_end_mark_is_torn_is_done_again(told: Transcript) -> None:
+    whole, marks = told.path.read_bytes(), marks_path(told.path).read_bytes()
+    for cut in range(1, len(marks) - marks.rindex(b"\n", 0, -1)):
+        lose_index(told.store, told.settings)
+        marks_path(told.path).write_bytes(marks[:-cut])
+        told.talk.export(told.store, told.settings, NOW)
+        assert (told.path.read_bytes(), marks_path(told.path).read_bytes()) == (whole, marks)

@@ -9,7 +9,8 @@ from pathlib import Path
 from webapp.errors import Conflict
 from webapp.settings import Settings
 from webapp.store import private_folder
-from webapp.transcripts.files import marks_path, offsets_path, sources_path
+from webapp.transcripts.export import last_end
+from webapp.transcripts.files import locked, marks_path, offsets_path, sources_path
 
 DAYS = 7
 DAY_MS = 86_400_000
@@ -55,13 +56,18 @@ def set_aside(settings: Settings, path: Path, now: int) -> list[Path]:
 def put_back(settings: Settings, path: Path) -> None:
     """Moves a transcript back to where it was. Raises Conflict if there is another by now, and
     OSError."""
-    if path.exists():
-        raise Conflict(f"{path} is there again, so the removed one stays where it is.")
     source = aside_path(settings, path)
     private_folder(path.parent)
-    if marks_path(source).exists():
-        shutil.move(marks_path(source), marks_path(path))
-    shutil.move(source, path)
+    with locked(path) as descriptor:
+        # A first export that failed or was killed leaves an empty file, or one with nothing whole.
+        size = os.fstat(descriptor).st_size
+        if size and last_end(path, size) != (0, 0, 0):
+            raise Conflict(f"{path} is there again, so the removed one stays where it is.")
+        for beside in (marks_path(path), offsets_path(path), sources_path(path)):
+            beside.unlink(missing_ok=True)
+        if marks_path(source).exists():
+            shutil.move(marks_path(source), marks_path(path))
+        shutil.move(source, path)
 
 
 def sweep(settings: Settings, now: int) -> int:

@@ -23,13 +23,17 @@ from webapp.transcripts.files import (
     load_marks,
     load_sources,
     locked,
+    marks_around,
     marks_path,
     offsets_path,
     save_sources,
 )
-from webapp.transcripts.render import Block
+from webapp.transcripts.render import LABEL, Block
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.~-]{0,199}")
+HEAD = 65_536
+"""Bytes within which the first three lines of a transcript end, whatever its title."""
+
 GONE = "gone"
 _SWITCHES = ("agent-switched", "model-switched")
 PRUNED = "pruned"
@@ -80,6 +84,8 @@ def export(store: Store, settings: Settings, session: Session, now: int | None =
         # It stays where it began, also when the project has moved.
         path = settings.transcripts_dir / row.path
     try:
+        if row is None:
+            path = _begun(settings, session.id, path)
         private_folder(path.parent)
         with locked(path) as descriptor, opencode.reading(session.db) as connection:
             # Whoever asked may have read the session a while ago.
@@ -98,6 +104,17 @@ def _row(store: Store, settings: Settings, session: Session) -> TranscriptRow | 
     if found is not None and safe_path(settings, session.id, found.path) is None:
         return None
     return found
+
+
+def _begun(settings: Settings, session_id: str, path: Path) -> Path:
+    """Where the transcript of a session that the index does not know was begun: in `path`, or where
+    its project was then."""
+    for each in (path, *settings.transcripts_dir.glob(f"*/{path.name}")):
+        if each.parent.is_symlink() or not is_ours(each, session_id):
+            continue
+        if (last_end(each, _size(each)) or (0,))[0]:
+            return each
+    return path
 
 
 def is_safe(session_id: str, relative: str) -> bool:
@@ -130,8 +147,9 @@ def _append(
     try:
         if size == 0:
             text.add(render.header(session), "header")
-        elif row is not None and row.title != session.title:
-            text.notice(at, "title", [f"The title is now: {render.one_line(session.title)}"])
+        elif known.has_other_title(session.title, row):
+            title = render.one_line(session.title)
+            text.notice(at, "title", [f"The title is now: {title}"], "title", _title_digest(title))
         seen: set[str] = set()
         same: set[str] = set()
         sources: dict[str, str] = {}
@@ -203,12 +221,21 @@ def _good_lengths(
         return 0, 0, 0
     if on_disk == 0:
         return 0, 0, 0
-    if not _is_ours(os.pread(descriptor, 4096, 0), session.id):
+    if _is_torn(path, session.id, on_disk):
+        return 0, 0, 0
+    if not _is_ours(os.pread(descriptor, HEAD, 0), session.id):
         raise Conflict(
             f"{path} is there already and was written by another program. It is shown as it is; "
             "move it away to export the session."
         )
     return _adopt(path, descriptor)
+
+
+def _is_torn(path: Path, session_id: str, size: int) -> bool:
+    """Whether a file is the beginning of our own first export, which was interrupted."""
+    first = next(iter(marks_around(path, 1, 1)), None)
+    begun = first is not None and (first.kind, first.id) == ("header", session_id)
+    return begun and last_end(path, size) == (0, 0, 0)
 
 
 def _is_ours(head: bytes, session_id: str) -> bool:
@@ -220,7 +247,7 @@ def is_ours(path: Path, session_id: str) -> bool:
     """Whether a file begins as our transcript of that session does, whatever the index says."""
     try:
         with path.open("rb") as file:
-            return _is_ours(file.read(4096), session_id)
+            return _is_ours(file.read(HEAD), session_id)
     except OSError:
         return False
 
@@ -256,15 +283,18 @@ def last_end(path: Path, size: int) -> tuple[int, int, int] | None:
         return None
     if data and b"\tend\t" not in data:
         return 0, 0, 0
+    ended = False
     position = len(data)
     while position > 0:
         start = data.rfind(b"\n", 0, position - 1) + 1
         pieces = data[start:position].decode("utf-8", "replace").rstrip("\n").split("\t")
         whole = len(pieces) == 5 and pieces[1] == "end" and pieces[3].isdigit()
-        if whole and 0 < int(pieces[3]) <= size and data[position - 1 : position] == b"\n":
-            return int(pieces[3]), int(pieces[0]), position
+        if whole and data[position - 1 : position] == b"\n":
+            if 0 < int(pieces[3]) <= size:
+                return int(pieces[3]), int(pieces[0]), position
+            ended = True
         position = start
-    return None
+    return (0, 0, 0) if data and not ended else None
 
 
 def _truncate(descriptor: int, path: Path, size: int, marks_size: int) -> None:
@@ -281,22 +311,33 @@ def _truncate(descriptor: int, path: Path, size: int, marks_size: int) -> None:
 
 
 class _Known:
-    """What the marks say was written already: per id its line, the digest of its text, for a part
-    the message it was written under, and for a message what it was made of in OpenCode."""
+    """What the marks say was written already: per id its line, the digest of its text (also that
+    of before it went), for a part the message it was written under, and for a message what it was
+    made of in OpenCode."""
 
     def __init__(self, marks: Iterable[Mark], sources: Mapping[str, str]) -> None:
         self.digests: dict[str, str] = {}
+        self.before_gone: dict[str, str] = {}
         self.lines: dict[str, int] = {}
         self.messages: dict[str, str] = {}
         self.owners: dict[str, str] = {}
         self.sources = sources
+        self.first_title = ""
+        self.told_title: str | None = None
         owner = ""
         for mark in marks:
+            if mark.kind == "header":
+                self.first_title = mark.label
+            if mark.kind == "notice" and mark.id == "title":
+                self.told_title = mark.digest
+                continue
             if mark.kind in ("header", "end") or not mark.id:
                 continue
             if mark.digest == CONTINUED:
                 owner = mark.id
                 continue
+            if mark.digest == GONE:
+                self.before_gone[mark.id] = self.digests.get(mark.id, "")
             self.digests[mark.id] = mark.digest
             self.lines.setdefault(mark.id, mark.line)
             if mark.kind.startswith("message:"):
@@ -305,12 +346,27 @@ class _Known:
             elif mark.kind != "notice":
                 self.owners[mark.id] = owner
 
+    def has_other_title(self, title: str, row: TranscriptRow | None) -> bool:
+        """Whether the transcript tells another title. Which one it told last, a mark says; before the
+        first such mark the index, or where that was lost the head, as far as a label goes."""
+        title = render.one_line(title)
+        if self.told_title is not None:
+            return self.told_title != _title_digest(title)
+        if row is not None:
+            return render.one_line(row.title) != title
+        label = title[:LABEL].encode("utf-8", "replace").decode()
+        return self.first_title.split() != label.split()
+
     def is_same(self, message_id: str, fingerprint: str) -> bool:
         """Whether a message is in OpenCode as it was when it was written or looked at last."""
         return (
             self.sources.get(message_id) == fingerprint
             and self.digests.get(message_id, GONE) != GONE
         )
+
+
+def _title_digest(title: str) -> str:
+    return hashlib.blake2b(title.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def digest(block: Block) -> str:
@@ -406,10 +462,7 @@ def _message(
         text.blank()
         text.add(heading, f"message:{heading.kind}")
     elif known.digests[heading.id] == GONE:
-        text.notice(
-            at, "back", [f"{heading.id} (line {known.lines[heading.id]}) is there again."],
-            heading.id, digest(heading),
-        )  # fmt: skip
+        _changed(text, known, heading, GONE, digest(heading), at)
     elif finished and known.digests[heading.id] != digest(heading):
         _changed(text, known, heading, known.digests[heading.id], digest(heading), at)
     continued = False
@@ -433,7 +486,10 @@ def _message(
 def _changed(text: _Appender, known: _Known, block: Block, before: str, now: str, at: int) -> None:
     where = f"{block.id} (line {known.lines[block.id]})"
     if before == GONE:
-        text.notice(at, "back", [f"{where} is there again."], block.id, now)
+        told = [f"{where} is there again."]
+        if known.before_gone[block.id].removeprefix(PRUNED) != now.removeprefix(PRUNED):
+            told = [f"{where} is there again and now reads:", block.text]
+        text.notice(at, "back", told, block.id, now)
     elif block.pruned and not before.startswith(PRUNED):
         text.notice(
             at, "pruned",

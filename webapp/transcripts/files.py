@@ -44,6 +44,9 @@ _HEAD = 32
 """Bytes before the counts: the magic, time and size of the text, a checksum of the counts."""
 
 
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n"})
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """Where a message or part begins: its line, what it is, and a digest of its text."""
@@ -56,8 +59,9 @@ class Mark:
 
     def dump(self) -> str:
         """One line of the marks file."""
-        label = " ".join(self.label.split())
-        return f"{self.line}\t{self.kind}\t{self.id}\t{self.digest}\t{label}\n"
+        kind, label = " ".join(self.kind.split()), " ".join(self.label.split())
+        id = self.id.translate(_ESCAPES)
+        return f"{self.line}\t{kind}\t{id}\t{self.digest}\t{label}\n"
 
 
 def parse_mark(line: str) -> Mark | None:
@@ -65,7 +69,12 @@ def parse_mark(line: str) -> Mark | None:
     pieces = line.rstrip("\n").split("\t")
     if len(pieces) != 5 or not pieces[0].isascii() or not pieces[0].isdigit():
         return None
-    return Mark(int(pieces[0]), pieces[1], pieces[2], pieces[3], pieces[4])
+    id = re.sub(r"\\(.)", _unescaped, pieces[2]) if "\\" in pieces[2] else pieces[2]
+    return Mark(int(pieces[0]), pieces[1], id, pieces[3], pieces[4])
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return {"t": "\t", "n": "\n"}.get(match[1], match[1])
 
 
 def marks_path(path: Path) -> Path:
