@@ -204,7 +204,7 @@ PAGES = {
     "/trash": 5,
     "/transcripts": 6,
     "/transcripts/ses_0": 5,
-    "/cleanup?max_sessions=1&keep_recent=0": 6,
+    "/cleanup?max_sessions=1&keep_recent=0": 7,
     "/receipts": 4,
     "/stats": 9,
 }

@@ -2,7 +2,15 @@
 
 from webapp.opencode.database import reading
 from webapp.opencode.records import Message, Part, Session
-from webapp.opencode.sessions import Found, find_session, list_sessions, messages, session_in
+from webapp.opencode.sessions import (
+    Found,
+    find_session,
+    last_compaction,
+    list_sessions,
+    messages,
+    session_in,
+    touched_since,
+)
 
 __all__ = [
     "Found",
@@ -10,8 +18,10 @@ __all__ = [
     "Part",
     "Session",
     "find_session",
+    "last_compaction",
     "list_sessions",
     "messages",
     "reading",
     "session_in",
+    "touched_since",
 ]

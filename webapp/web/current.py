@@ -14,6 +14,7 @@ from webapp.memory.search import count_live
 from webapp.memory.stats import Cache, Facets, facets
 from webapp.settings import Settings
 from webapp.store import Store, now_ms
+from webapp.transcripts.watch import Watcher
 from webapp.web.jobs import Jobs
 
 KEY = "opencode-memory"
@@ -28,6 +29,7 @@ class Services:
     settings: Settings
     store: Store
     jobs: Jobs
+    watcher: Watcher
     cache: Cache = field(default_factory=Cache)
 
 
