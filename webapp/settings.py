@@ -50,8 +50,7 @@ TABLE: tuple[Setting, ...] = (
     ),
     Setting(
         "auto_export", str, "compacted",
-        "The server exports a session by itself once it was compacted, or also when it has been idle "
-        "for a minute; compacted, idle or off.", choices=AUTO_EXPORT,
+        "Export a session by itself when compacted, also when idle, or off.", choices=AUTO_EXPORT,
     ),
     Setting(
         "retention_days", int, 0, "Cleanup: remove transcripts untouched for longer; 0 is off."
@@ -60,8 +59,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("max_sessions", int, 0, "Cleanup: most transcripts per project; 0 is off."),
     Setting(
         "auto_sweep", bool, True,
-        "The server cleans up by itself after its start and after a compaction, if retention_days or "
-        "max_sessions is set.",
+        "Cleanup by itself, by retention_days and max_sessions if they are set.",
     ),
     Setting("mask", bool, True, "Mask credentials where transcript text is shown."),
 )  # fmt: skip

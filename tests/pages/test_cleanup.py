@@ -286,8 +286,8 @@ def figures(answer: Any) -> dict[str, str]:
 def test_an_unused_installation_has_nothing_to_give_back(site: Any) -> None:
     answer = site.get("/cleanup")
     assert figures(answer) == {
-        "reclaimable by this plan": "—", "removed, kept 7 days": "0 B",
-        "transcripts among them": "0", "the next goes": "—", "reclaimed so far": "0 B",
+        "in the 7-day trash": "0 B", "transcripts in it": "0", "the next goes": "—",
+        "reclaimed so far": "0 B",
     }  # fmt: skip
     assert not answer.has_form("/cleanup/trash")
     assert not site.settings.data_dir.exists()
@@ -295,24 +295,24 @@ def test_an_unused_installation_has_nothing_to_give_back(site: Any) -> None:
 
 def test_the_bytes_are_told_before_in_between_and_after(full: Any) -> None:
     answer = dry_run(full, session=f"{KEYS} {EMPTY}", keep_recent="0")
-    planned_bytes = figures(answer)["reclaimable by this plan"]
+    planned_bytes = figures(answer)["reclaimable"]
     assert planned_bytes in plan_title(answer)
     full.finished(apply(full, answer))
 
     page = full.get("/cleanup")
     shown = figures(page)
-    assert shown["transcripts among them"] == "2"
+    assert shown["transcripts in it"] == "2"
     assert shown["the next goes"] in ("in 6 d", "in 7 d", "in 1 w")
     assert shown["reclaimed so far"] == "0 B"
     form = page.form("/cleanup/trash")
     button = form.one("button")
     assert "for good" in button.attrs["data-confirm"]
-    assert "cannot be put back" in form.text and shown["removed, kept 7 days"] in form.text
+    assert "cannot be put back" in form.text and shown["in the 7-day trash"] in form.text
     given = full.follow(full.submit(page, form, "Give these bytes back now"))
-    assert given.toasts == [f"Gave {shown['removed, kept 7 days']} back."]
+    assert given.toasts == [f"Gave {shown['in the 7-day trash']} back."]
     after = figures(given)
-    assert after["transcripts among them"] == "0" and after["the next goes"] == "—"
-    assert after["reclaimed so far"] == shown["removed, kept 7 days"]
+    assert after["transcripts in it"] == "0" and after["the next goes"] == "—"
+    assert after["reclaimed so far"] == shown["in the 7-day trash"]
     assert not given.has_form("/cleanup/trash")
     assert not list((full.settings.data_dir / "trash").glob("*/*"))
 
