@@ -162,3 +162,116 @@ def make_transcript(settings: Settings, size: int) -> Text:
             messages=blocks * MESSAGES_A_BLOCK, lines=lines, size=total, marks_size=marks_size,
         ))  # fmt: skip
     return Text(path, lines, total)
+
+
+def make_library(settings: Settings, size: int, files: int) -> int:
+    """A library of about `size` bytes in `files` transcripts of twenty projects, most small and a
+    few large, as exports would leave it. Returns its bytes."""
+    block, _ = _block()
+    lines = block.split(b"\n")
+    chance = random.Random(13)
+    weights = [chance.paretovariate(1.2) for _ in range(files)]
+    whole = sum(weights)
+    rows, total = [], 0
+    for number, weight in enumerate(weights):
+        session, project = f"ses_{number:06}", chance.randrange(20)
+        path = settings.transcripts_dir / f"project-{project}" / f"{session}.md"
+        path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+        wanted = max(2_000, int(size * weight / whole))
+        head = f"# Talk {number} about {' '.join(chance.choices(_SYLLABLES, k=4))}\n".encode()
+        with path.open("wb") as text:
+            text.write(head)
+            count = 1
+            while wanted >= len(block):
+                text.write(block)
+                wanted -= len(block)
+                count += len(lines) - 1
+            start = chance.randrange(len(lines) // 2)
+            rest = lines[start : start + max(1, wanted // 100)]
+            if number % (files // 20 or 1) == 0:
+                rest.append(NEEDLE.encode())
+            text.write(b"\n".join(rest) + b"\n")
+            count += len(rest)
+            length = text.tell()
+        total += length
+        rows.append({
+            "session_id": session, "scope": f"/home/demo/project-{project}",
+            "path": f"project-{project}/{session}.md", "title": head[2:-1].decode(),
+            "source_db": "", "created_at": NOW - number * 60_000,
+            "updated_at": NOW - number * 60_000, "exported_at": NOW, "messages": 1,
+            "lines": count, "size": length, "marks_size": 0,
+        })  # fmt: skip
+    with Store(settings.db).session() as store, store.writing():
+        for start in range(0, files, 500):
+            store.run(TranscriptRow.insert_many(rows[start : start + 500]))
+    return total
+
+
+_OPENCODE = (
+    "CREATE TABLE project (id text PRIMARY KEY, worktree text NOT NULL)",
+    "CREATE TABLE session (id text PRIMARY KEY, project_id text, parent_id text, directory text,"
+    " title text, version text, revert text, time_created integer, time_updated integer,"
+    " time_archived integer)",
+    "CREATE TABLE message (id text PRIMARY KEY, session_id text, time_created integer,"
+    " time_updated integer, data text)",
+    "CREATE TABLE part (id text PRIMARY KEY, message_id text, session_id text,"
+    " time_created integer, time_updated integer, data text)",
+    "CREATE INDEX message_session_time_created_id_idx ON message (session_id, time_created, id)",
+    "CREATE INDEX part_message_id_id_idx ON part (message_id, id)",
+    "CREATE INDEX part_session_idx ON part (session_id)",
+)
+
+
+def make_session(path: Path, parts: int) -> None:
+    """A database of OpenCode's with one session of so many parts, most of them tool calls."""
+    chance = random.Random(17)
+    words = _words(chance)
+
+    def text(low: int, high: int) -> str:
+        return " ".join(itertools.islice(words, chance.randint(low, high)))
+
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("PRAGMA journal_mode = wal")
+        for statement in _OPENCODE:
+            db.execute(statement)
+        db.execute("INSERT INTO project VALUES ('p', '/home/demo/project-1')")
+        db.execute(
+            "INSERT INTO session VALUES (?, 'p', NULL, '/home/demo/project-1', 'A long talk',"
+            " '1.18.33', NULL, ?, ?, NULL)", (SESSION, NOW, NOW + parts),
+        )  # fmt: skip
+        for number in range(parts // PARTS_A_MESSAGE):
+            message, at = f"msg_{number:08}", NOW + number * PARTS_A_MESSAGE
+            is_user = number % 10 == 0
+            data = {"role": "user", "time": {"created": at}, "agent": "build"} if is_user else {
+                "role": "assistant", "time": {"created": at, "completed": at + 5}, "agent": "build",
+                "modelID": "model", "providerID": "provider", "cost": 0.01,
+                "tokens": {"input": 10, "output": 20, "reasoning": 0, "cache": {"read": 5, "write": 0}},
+            }  # fmt: skip
+            db.execute(
+                "INSERT INTO message VALUES (?, ?, ?, ?, ?)",
+                (message, SESSION, at, at, json.dumps(data)),
+            )
+            for part in range(PARTS_A_MESSAGE):
+                body: dict[str, object]
+                if is_user or part == 0:
+                    body = {"type": "text", "text": text(20, 80)}
+                elif part == 1:
+                    body = {
+                        "type": "reasoning",
+                        "text": text(20, 60),
+                        "time": {"start": 1, "end": 9},
+                    }
+                else:
+                    output = "\n".join(text(4, 14) for _ in range(chance.randint(2, 30)))
+                    body = {
+                        "type": "tool", "tool": "bash", "callID": f"call_{number}_{part}",
+                        "state": {
+                            "status": "completed", "title": text(2, 5), "output": output,
+                            "input": {"command": text(3, 9), "description": text(3, 6)},
+                            "metadata": {"exit": 0}, "time": {"start": at, "end": at + 3},
+                        },
+                    }  # fmt: skip
+                db.execute(
+                    "INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)",
+                    (f"prt_{number:08}_{part}", message, SESSION, at, at, json.dumps(body)),
+                )

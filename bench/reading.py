@@ -12,7 +12,7 @@ from bench.measure import Row, alone, compared, in_turn, timed
 from bench.place import Place
 from bench.server import FRAGMENT, Server, settings_of
 from webapp.store import Store
-from webapp.transcripts import grep
+from webapp.transcripts import grep, ripgrep
 from webapp.transcripts.files import offsets_path
 
 
@@ -54,7 +54,7 @@ def _first_byte(server: Server, line: int, counts: Path | None = None) -> float:
 def search(place: Place) -> Iterator[Row]:
     """Texts that are rare, absent, apart and everywhere, over HTTP and through our function."""
     path = str(place.transcript.path)
-    bare = (grep.ripgrep(), "--no-config", "-i")
+    bare = (ripgrep.program(), "--no-config", "-i")
     first, second = data.APART.split()
     every = (*bare, "--json", "-e", f"{first}.*{second}|{second}.*{first}", path)
     with Server(place.record) as server:

@@ -44,8 +44,16 @@
     if (pill) pill.classList.toggle("on", Boolean(box.value));
   });
   document.addEventListener("htmx:sendError", () => say("The server does not answer. Is it still running?", true));
+  // A search that goes on is shown anew twice a second; whoever walks through its hits stays there.
+  let walked = "";
+  document.addEventListener("htmx:beforeSwap", () => { walked = $("[data-item].active a")?.getAttribute("href") || ""; });
   document.addEventListener("htmx:afterSettle", (event) => {
     fadeAll();
+    if (event.target.id === "message") showMessage();
+    const link = walked && all("[data-item] a").find((one) => one.getAttribute("href") === walked);
+    if (!link) return;
+    link.closest("[data-item]").classList.add("active");
+    if (document.activeElement === document.body) link.focus({ preventScroll: true });
   });
 
   const showHelp = () => $("#help").showModal();
@@ -82,6 +90,7 @@
     else if (key === "?") showHelp();
     else if (key === "w") { const button = $("[data-wrap]"); if (button) button.click(); }
     else if (key === "f") { const button = $("[data-fold]"); if (button) button.click(); }
+    else if (key === "m") toggleMessage();
     else if (key === "y") copyLink();
     else if (key === "[" || key === "]") { const link = $(`.bar a[rel="${key === "[" ? "prev" : "next"}"]`); if (link) link.click(); }
   });
@@ -127,6 +136,50 @@
     if (await copyText(link)) say(`Copied the link to ${what}.`);
     else say(`The browser does not allow copying. The link: ${link}`, true);
   }
+  // The message beside the lines: of the selected line, or of the first in view.
+  function toggleMessage() {
+    if (!record) return;
+    const close = $("#message-close");
+    if (close) { close.click(); return; }
+    if ("foreign" in record.dataset) { say("Another program wrote this transcript; where its messages begin is not known."); return; }
+    const list = rows();
+    const top = $(".bar", record).getBoundingClientRect();
+    const edge = getComputedStyle($(".bar", record)).position === "sticky" ? Math.max(0, top.bottom) : 0;
+    const row = chosen()[0] || list.find((one) => one.offsetParent !== null && one.getBoundingClientRect().bottom > edge);
+    if (!row) return;
+    const heading = list.slice(0, list.indexOf(row) + 1).reverse().find((one) => one.classList.contains("h2"));
+    const link = heading && $("a.md", heading);
+    if (link) { link.click(); return; }
+    const place = new URL(location.href);
+    place.searchParams.set("md", String(numberOf(row)));
+    place.hash = "message";
+    location.assign(place);
+  }
+  // A line selected since the page came is in the address, and not in the links that came with it.
+  document.addEventListener("htmx:configRequest", (event) => {
+    if (event.detail.target.id !== "message" || !/\/\d+(-\d+)?$/.test(location.pathname)) return;
+    const place = new URL(event.detail.path, location.href);
+    if (place.pathname !== location.pathname) place.searchParams.delete("h");
+    event.detail.path = location.pathname + place.search;
+  });
+  const showMessage = () => {
+    const panel = $("#message");
+    const reader = panel.parentElement;
+    const was = reader.classList.contains("two");
+    reader.classList.toggle("two", !panel.hidden);
+    all("a.md", record).forEach((link) => {
+      if (link.dataset.md === panel.dataset.first) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    });
+    if (panel.hidden) return;
+    panel.focus({ preventScroll: true });
+    const narrow = panel.offsetTop + panel.offsetHeight <= record.offsetTop;
+    if (narrow) panel.scrollIntoView({ block: "start" });
+    else if (!was && panel.dataset.first) {
+      const row = document.getElementById(`L${panel.dataset.first}`);
+      if (row) row.scrollIntoView({ block: "nearest" });
+    }
+  };
   const fromHash = () => {
     const match = /^#L(\d{1,13})(?:-L?(\d{1,13}))?$/.exec(location.hash);
     if (!match) return false;
@@ -142,8 +195,10 @@
     return true;
   };
   if (record) {
-    // Wrapping and folding are the reader's taste, so they are kept in the browser and not in the address.
-    for (const [name, button] of [["wrap", $("[data-wrap]", record)], ["fold", $("[data-fold]", record)]]) {
+    // Wrapping, folding and colours are the reader's taste, so they are kept in the browser and not in the address.
+    for (const name of ["wrap", "fold", "ansi"]) {
+      const button = $(`[data-${name}]`, record);
+      if (!button) continue;
       const show = (on) => {
         const box = $(".rows", record);
         if (box) {
@@ -174,7 +229,7 @@
       select(first, last);
       const find = $('.find input[name="from"]', record);
       if (find) find.value = String(first);
-      history.replaceState(null, "", `${address(first, last)}${location.search.replace(/([?&])h=[^&]*&?/, "$1").replace(/[?&]$/, "")}`);
+      history.replaceState(history.state, "", `${address(first, last)}${location.search.replace(/([?&])h=[^&]*&?/, "$1").replace(/[?&]$/, "")}`);
       window.getSelection().removeAllRanges();
     });
     if (!fromHash()) {

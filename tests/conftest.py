@@ -12,6 +12,7 @@ import pytest
 from webapp import settings as setting_table
 from webapp.settings import Settings
 from webapp.store import Store
+from webapp.transcripts import ripgrep
 
 FIXTURES = Path(__file__).parent / "fixtures"
 VERSIONS = ("1.2.27", "1.18.33")
@@ -49,3 +50,18 @@ def copy_fixture(version: str, folder: Path) -> Path:
     target = folder / f"opencode-{version}.db"
     shutil.copyfile(FIXTURES / f"opencode-{version}.db", target)
     return target
+
+
+@pytest.fixture
+def slow_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ripgrep that takes a minute for a transcript called `slow`; and every transcript is searched
+    by one of its own, the last touched first."""
+    script = tmp_path / "slow-rg"
+    script.write_text(
+        '#!/bin/sh\nfor word; do case "$word" in */slow.md) exec sleep 60;; esac; done\n'
+        f'exec {ripgrep.program()} "$@"\n'
+    )
+    script.chmod(0o700)
+    monkeypatch.setattr("webapp.transcripts.ripgrep.program", lambda: str(script))
+    monkeypatch.setattr("webapp.transcripts.grep.FIRST_BATCH", 1)
+    monkeypatch.setattr("webapp.transcripts.grep.LAST_BATCH", 1)

@@ -89,6 +89,9 @@ def test_every_page(
     paths["transcript"] = (
         str(page.locator("tbody a").first.get_attribute("href")) + "/200-204?q=the"
     )
+    paths["message"] = paths["transcript"] + "&md=200"
+    page.goto(f"{site.url}/transcripts?q=odd+line+ends")
+    paths["colours"] = str(page.locator("tbody a").first.get_attribute("href")) + "/50?ansi=1&q=SKU"
     for name, path in paths.items():
         answer = page.goto(f"{site.url}{path}")
         assert answer is not None and answer.status == 200, name

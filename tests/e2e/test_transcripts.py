@@ -242,3 +242,88 @@ def test_a_download_is_the_whole_transcript(site: Any, page: Page) -> None:
     text = Path(started.value.path()).read_text("utf-8")
     assert text.count("\n") == 1172
     assert text.split("\n")[918].startswith("PLANTED-EXACT-VALUE-7731")
+
+
+def panel_beside(page: Page) -> bool:
+    """Whether the rendered message stands to the right of the lines and not above them."""
+    return bool(
+        page.evaluate(
+            "() => document.querySelector('#message').getBoundingClientRect().left >="
+            " document.querySelector('#record').getBoundingClientRect().right"
+        )
+    )
+
+
+def test_a_message_is_rendered_beside_its_lines(site: Any, page: Page) -> None:
+    page.goto(f"{site.url}/transcripts/{LONG}/920")
+    page.evaluate("window.stayed = true")
+    page.locator("#L925 .n").click()
+    panel = page.locator("#message")
+    expect(panel).to_be_hidden()
+    heading = page.locator(".row.h2", has=page.locator("a.md")).last
+    heading.scroll_into_view_if_needed()
+    before = heading.bounding_box()
+    number = str(heading.get_attribute("id"))[1:]
+    heading.get_by_role("link", name="rendered").click()
+    expect(panel).to_be_visible()
+    expect(panel).to_have_attribute("data-first", number)
+    expect(panel).to_be_focused()
+    expect(page).to_have_url(f"{site.url}/transcripts/{LONG}/925?md={number}")
+    assert panel_beside(page)
+    after = heading.bounding_box()
+    assert before and after and 0 <= after["y"] < 800
+    expect(heading.locator("a.md")).to_have_attribute("aria-current", "true")
+    assert page.evaluate("window.stayed") is True
+
+    page.keyboard.press("m")
+    expect(panel).to_be_hidden()
+    expect(page).not_to_have_url(re.compile("md="))
+    assert page.evaluate("window.stayed") is True
+    page.keyboard.press("m")
+    expect(panel).to_contain_text("lines")
+    first = int(str(panel.get_attribute("data-first")))
+    assert first < 925 < int(number) and band(page) == [925]
+    page.go_back()
+    expect(panel).to_be_hidden()
+    assert band(page) == [925]
+    page.go_forward()
+    expect(panel).to_be_visible()
+    expect(panel).to_have_attribute("data-first", str(first))
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("message of the line rendered")
+
+
+def test_without_script_and_on_a_phone_the_message_stands_above_its_lines(
+    site: Any, context_factory: Callable[..., BrowserContext]
+) -> None:
+    page = context_factory(java_script_enabled=False, viewport=(375, 700)).new_page()
+    page.goto(f"{site.url}/transcripts/{LONG}/920")
+    page.locator("a.md").first.click()
+    panel, record = page.locator("#message"), page.locator("#record")
+    expect(panel).to_be_in_viewport()
+    boxes = panel.bounding_box(), record.bounding_box()
+    assert boxes[0] and boxes[1]
+    assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
+    assert boxes[0]["height"] <= 0.7 * 700 + 1
+    panel.get_by_role("link", name="close").click()
+    expect(panel).to_be_hidden()
+    expect(page.locator(".row").first).to_be_visible()
+
+
+def test_the_colours_of_a_terminal_come_and_go(site: Any, page: Page) -> None:
+    folder = site.home / ".local/share/opencode-memory/transcripts/notes"
+    folder.mkdir(parents=True)
+    (folder / "ses_colours.md").write_text("# N\n\x1b[31mred\x1b[0m plain\n")
+    page.goto(f"{site.url}/transcripts/ses_colours")
+    code = page.locator("#L2 code")
+    assert code.inner_text() == "\\e[31mred\\e[0m plain"
+    page.get_by_role("button", name="colours").click()
+    assert code.inner_text() == "red plain"
+    colour = "e => getComputedStyle(e).color"
+    assert code.locator(".ansi-31").evaluate(colour) != code.evaluate(colour)
+    page.reload()
+    assert code.inner_text() == "red plain"
+    page.get_by_role("button", name="colours").click()
+    assert code.inner_text() == "\\e[31mred\\e[0m plain"
+    page.keyboard.press("m")
+    expect(page.locator(".toast")).to_contain_text("Another program wrote this transcript")

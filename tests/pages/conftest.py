@@ -254,6 +254,7 @@ class Site:
         self.client = self.app.test_client()
         self._store = Store(settings.db)
         self.jobs = self.app.extensions[current.KEY].jobs
+        self.searches = self.app.extensions[current.KEY].searches
 
     def get(self, path: str, **kwargs: Any) -> Answer:
         return Answer(path, self.client.get(path, **kwargs))
@@ -345,6 +346,12 @@ def _button(form: Node, text: str) -> Node:
     found = [b for b in form.all("button") if b.text == text]
     assert len(found) == 1, f"{len(found)} buttons “{text}” in {form.text}"
     return found[0]
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search is over before its page is shown, however slow the machine."""
+    monkeypatch.setattr("webapp.web.searches.FIRST_LOOK_S", 30.0)
 
 
 @pytest.fixture

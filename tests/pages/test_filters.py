@@ -210,3 +210,63 @@ def test_no_markdown_yields_anything_that_runs_or_loads(pieces: list[str]) -> No
 def test_a_choice_with_its_count() -> None:
     assert filters.counted((("fact", 1200),)) == [("fact", "fact (1,200)")]
     assert filters.pair("x") == ("x", "x")
+
+
+# The colours of a terminal ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\x1b[31mb\x1b[0mc", "a~<span class=\"ansi-31\">b</span>~c"),
+        ("\x1b[1;4;92mb", "~<span class=\"ansi-bold ansi-underline ansi-92\">b</span>"),
+        ("\x1b[31m\x1b[32mb\x1b[mc", "~~<span class=\"ansi-32\">b</span>~c"),
+        ("\x1b[1;31ma\x1b[22mb\x1b[39mc",
+         "~<span class=\"ansi-bold ansi-31\">a</span>~<span class=\"ansi-31\">b</span>~c"),
+        ("\x1b[38;5;9ma", "<span class=\"ctl\">\\e</span>[38;5;9ma"),
+        ("\x1b[41ma", "<span class=\"ctl\">\\e</span>[41ma"),
+        ("\x1b[2Ka", "<span class=\"ctl\">\\e</span>[2Ka"),
+        ("\x1b[31m<i>", "~<span class=\"ansi-31\">&lt;i&gt;</span>"),
+    ],
+)  # fmt: skip
+def test_sixteen_colours_become_classes_and_other_sequences_stay_text(
+    text: str, expected: str
+) -> None:
+    shown = re.sub(r'<span class="sgr">.*?m</span>', "~", filters.highlight(text, ""))
+    assert shown == expected
+
+
+def test_a_hit_across_a_sequence_is_marked_on_both_sides() -> None:
+    shown = filters.highlight("xab\x1b[31mcd", "b\x1b[31mc")
+    assert re.findall("<mark>(.*?)</mark>", shown) == [
+        "b", '<span class="ctl">\\e</span>[31m', "c",
+    ]  # fmt: skip
+    assert plain(shown) == "xab\\e[31mcd"
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.sampled_from(["\x1b[31m", "\x1b[0m", "\x1b[1;32m", "\x1b[", "31m", "a", "<", "&", "\r",
+                              "\x1b[99m", "\u202e", "aa"]), max_size=14).map("".join),
+    st.sampled_from(["", "a", "aa", "1", "[", "\x1b", "m", "<", "31ma"]),
+)  # fmt: skip
+def test_colours_and_hits_keep_the_text_and_close_what_they_open(text: str, needle: str) -> None:
+    shown = str(filters.highlight(text, needle))
+    assert plain(shown) == plain(filters.visible(text))
+    opened: list[str] = []
+    for tag in TAG.findall(shown):
+        assert re.fullmatch(r'</?(span|mark)>|<span class="(ctl|sgr|ansi-[a-z0-9 -]+)">', tag)
+        if tag.startswith("</"):
+            assert opened.pop() == tag[2:-1]
+        else:
+            opened.append(tag[1:].split(" ")[0].rstrip(">"))
+    assert not opened
+    marked = "".join(plain(piece) for piece in re.findall("<mark>(.*?)</mark>", shown))
+    found = re.findall(re.escape(needle), text, re.IGNORECASE) if needle else []
+    assert marked == "".join(plain(filters.visible(one)) for one in found)
+
+
+def test_a_line_full_of_sequences_is_not_full_of_elements() -> None:
+    shown = filters.highlight("\x1b[31mx" * 10_000, "x")
+    assert shown.count("sgr") == filters.MAX_SGR
+    assert plain(shown) == "\\e[31mx" * 10_000

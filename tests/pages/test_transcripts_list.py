@@ -16,6 +16,7 @@ import pytest
 from webapp.settings import Settings
 
 SHOP = "/home/demo/shop"
+KEYS = "ses_dd3fa5e7effemH7wTRNHHN8qG8"
 SESSIONS = 15
 """Sessions in the newest fixture."""
 
@@ -169,7 +170,8 @@ def test_the_filter_form_keeps_the_order(three: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["sort=worst", "sort=", "page=0", "page=x", "page=" + "9" * 5000, "sort=" + "s" * 5000]
+    "query",
+    ["sort=worst", "sort=", "after=x", "before=~x", "after=" + "9" * 5000, "sort=" + "s" * 5000],
 )
 def test_a_bad_argument_is_refused_with_a_sentence(three: Any, query: str) -> None:
     answer = three.get(f"/transcripts?{query}")
@@ -182,9 +184,27 @@ def test_pages_follow_each_other_with_their_filters(site: Any) -> None:
         site.foreign_transcript(f"ses_{number:03}", f"# Talk {number:03}\n")
     first = site.get("/transcripts?sort=title&q=talk")
     assert len(titles(first)) == 100
+    assert not first.doc.all("a", rel="prev")
     second = site.get(first.doc.one("a", rel="next").attrs["href"])
     assert titles(first) + titles(second) == [f"Talk {number:03}" for number in range(120)]
     assert not second.doc.all("a", rel="next")
+    back = site.get(second.doc.one("a", rel="prev").attrs["href"])
+    assert titles(back) == titles(first)
+    assert titles(site.get(second.doc.one("a", rel="first").attrs["href"])) == titles(first)
+
+
+def test_a_transcript_whose_file_is_gone_is_marked_as_such(site: Any) -> None:
+    site.export_all()
+    (path,) = site.settings.transcripts_dir.glob(f"*/{KEYS}.md")
+    path.unlink()
+    row = next(
+        r
+        for r in site.get("/transcripts").doc.all("tr", data_item="")
+        if KEYS in str(r.one("a").attrs)
+    )
+    assert row.one(class_="badge").text == "file missing"
+    assert site.get(row.one("a").attrs["href"]).status == 200
+    assert path.is_file()
 
 
 def test_another_programs_file_is_marked_as_such(three: Any) -> None:

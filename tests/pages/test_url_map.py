@@ -198,15 +198,15 @@ PAGES = {
     "/": 8,
     "/?q=needle": 10,
     "/?q=needle+alpha&sort=title": 8,
-    "/?tab=transcripts&q=needle": 6,
+    "/?tab=transcripts&q=needle": 9,
     "/entries/{entry}": 4,
     "/entries/{entry}/edit": 7,
     "/trash": 5,
-    "/transcripts": 6,
-    "/transcripts/ses_0": 5,
-    "/cleanup?max_sessions=1&keep_recent=0": 7,
+    "/transcripts": 9,
+    "/transcripts/ses_0": 6,
+    "/cleanup?max_sessions=1&keep_recent=0": 10,
     "/receipts": 4,
-    "/stats": 9,
+    "/stats": 11,
 }
 
 

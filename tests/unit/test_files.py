@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webapp.errors import Busy, NotFound, Unreadable
+from webapp.transcripts import ripgrep
 from webapp.transcripts.files import (
     BLOCK,
     Line,
@@ -31,7 +32,6 @@ from webapp.transcripts.files import (
     parse_mark,
     read_window,
 )
-from webapp.transcripts.grep import ripgrep
 
 generated = settings(max_examples=80, deadline=None, derandomize=True, database=None)
 WHOLE = 10**9
@@ -136,7 +136,7 @@ def test_numbers_agree_with_sed_and_ripgrep(seed: int, tmp_path: Path) -> None:
         window = read_window(path, first, last, len(data), True, WHOLE)
         assert [line.text for line in window] == lines_of(sed)
     rg = subprocess.run(
-        [ripgrep(), "--text", "--encoding", "none", "-n", "a line|ümläut|nul", str(path)],
+        [ripgrep.program(), "--text", "--encoding", "none", "-n", "a line|ümläut|nul", str(path)],
         capture_output=True, check=False,
     ).stdout  # fmt: skip
     found = [line.split(b":", 1) for line in rg.split(b"\n")[:-1]]

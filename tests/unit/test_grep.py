@@ -16,7 +16,7 @@ from webapp.errors import InvalidInput, MemoryAppError, Unreadable
 from webapp.lines import LineRange
 from webapp.settings import Settings
 from webapp.store import Store
-from webapp.transcripts import window
+from webapp.transcripts import ripgrep, window
 from webapp.transcripts.grep import (
     MAX_COUNT,
     SHOWN,
@@ -24,7 +24,6 @@ from webapp.transcripts.grep import (
     GrepResult,
     grep,
     line_numbers,
-    ripgrep,
 )
 from webapp.transcripts.library import get, transcripts
 
@@ -395,7 +394,9 @@ def test_numbers_agree_with_the_window_and_with_ripgrep(
     assert line_numbers(item, "NEEDLE") == wanted
     assert library.hits("needle", max_hits=4_000) == wanted[:4_000]
     rg = subprocess.run(
-        [ripgrep(), "--text", "-n", "needle", str(item.path)], capture_output=True, check=True
+        [ripgrep.program(), "--text", "-n", "needle", str(item.path)],
+        capture_output=True,
+        check=True,
     ).stdout
     assert [int(line.split(b":")[0]) for line in rg.split(b"\n")[:-1]] == wanted
     for number in chance.sample(wanted, 25):

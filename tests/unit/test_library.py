@@ -231,12 +231,145 @@ def test_the_listing_is_sorted_filtered_and_paged(
     assert order(text="ses_b") == ["b"]
     assert order(text="nothing") == []
     assert order(scope="/home/x") == ["b"]
-    assert order(offset=1, limit=1) == ["b"]
-    assert order(offset=9) == []
     page = listing(store, settings, limit=1)
     assert page.total == 3
     assert page.lines == sum(item.lines for item in by_size)
     assert page.size == sum(item.size for item in by_size)
+
+
+SORTED = [(sort, descending) for sort in library.SORTS for descending in (True, False)]
+
+
+def a_library(
+    count: int, new_talk: NewTalk, store: Store, settings: Settings
+) -> list[library.Transcript]:
+    """Transcripts of ours and of another program, many of them alike in what is sorted by."""
+    for number in range(count):
+        talk = new_talk(
+            f"ses_{number:02}", scope=f"/home/{number % 3}", title=f"Talk {'aB'[number % 2]}"
+        )
+        talk.user("x " * (number % 4))
+        talk.export(store, settings, NOW)
+    for number in range(count):
+        path = put(
+            settings, f"their_{number:02}.md", f"# Talk {'Ab'[number % 2]}\n" + "x\n" * number
+        )
+        os.utime(path, (1_700_000_000 + number // 2,) * 2)
+    return transcripts(store, settings)
+
+
+@pytest.mark.parametrize(("sort", "descending"), SORTED)
+def test_pages_by_key_hold_each_transcript_once_and_lead_back_as_they_came(
+    sort: str, descending: bool, new_talk: NewTalk, store: Store, settings: Settings
+) -> None:
+    everything = a_library(9, new_talk, store, settings)
+    seen: list[str] = []
+    after = ""
+    backs: list[tuple[str | None, list[str]]] = []
+    while True:
+        page = listing(store, settings, sort=sort, descending=descending, after=after, limit=4)
+        assert page.total == 18
+        backs.append((page.before, [item.id for item in page.items]))
+        seen += backs[-1][1]
+        if page.after is None:
+            break
+        after = page.after
+    assert sorted(seen) == sorted(item.id for item in everything)
+    whole = listing(store, settings, sort=sort, descending=descending, limit=50)
+    assert [item.id for item in whole.items] == seen and whole.after is whole.before is None
+    by_id = {item.id: item for item in everything}
+    key = {"touched": "touched_at"}.get(sort, sort)
+    values = [getattr(by_id[name], key) for name in seen]
+    values = [value.lower() if isinstance(value, str) else value for value in values]
+    assert values == sorted(values, reverse=descending)
+    for (before, _), (_, expected) in zip(backs[1:], backs[:-1], strict=True):
+        assert before is not None
+        page = listing(store, settings, sort=sort, descending=descending, before=before, limit=4)
+        assert [item.id for item in page.items] == expected
+    assert backs[0][0] is None
+
+
+def test_a_page_goes_on_where_it_ended_whatever_came_or_went_meanwhile(
+    new_talk: NewTalk, store: Store, settings: Settings
+) -> None:
+    a_library(6, new_talk, store, settings)
+    first = listing(store, settings, limit=3)
+    assert first.after is not None
+    rest = [item.id for item in listing(store, settings, limit=50).items][3:]
+    gone = first.items[-1]
+    options = cleanup.Options(sessions=(gone.id,), keep_recent=0)
+    plan = cleanup.plan(store, settings, options)
+    list(cleanup.apply(store, settings, options, plan.fingerprint, "tester"))
+    put(settings, "newest.md")
+    second = listing(store, settings, after=first.after, limit=50)
+    assert [item.id for item in second.items] == rest
+
+
+@pytest.mark.parametrize("bad", ["~nobody", "x", "~", "1" * 30, "\udcff", "~\0"])
+def test_a_place_that_is_not_in_the_list_is_told(
+    bad: str, store: Store, settings: Settings
+) -> None:
+    put(settings, "a.md")
+    with pytest.raises(InvalidInput):
+        listing(store, settings, sort="title", after=bad)
+
+
+def test_a_transcript_whose_file_was_taken_away_is_listed_as_such_and_made_again(
+    talk: Talk, store: Store, settings: Settings
+) -> None:
+    talk.user("hello")
+    done = talk.export(store, settings, NOW)
+    done.path.unlink()
+    (item,) = listing(store, settings).items
+    assert item.id == talk.id and not item.on_disk
+    assert transcripts(store, settings) == []
+    opened = open_transcript(store, replace(settings, opencode_db=talk.db), talk.id)
+    assert opened.transcript.on_disk and opened.transcript.lines == done.lines
+
+
+def test_a_file_that_another_program_rewrites_is_read_again(
+    store: Store, settings: Settings
+) -> None:
+    path = put(settings, "a.md", "# One\n")
+    assert [item.title for item in transcripts(store, settings)] == ["One"]
+    path.write_text("# Two\nand more\n")
+    (item,) = transcripts(store, settings)
+    assert (item.title, item.lines) == ("Two", 2)
+    put(settings, "b.md")
+    assert ids(store, settings) == {"a", "b"}
+    path.unlink()
+    assert ids(store, settings) == {"b"}
+
+
+def test_a_file_that_is_exported_is_foreign_no_more(
+    talk: Talk, store: Store, settings: Settings
+) -> None:
+    put(settings, "a.md")
+    assert ids(store, settings) == {"a"}
+    talk.user("hello")
+    talk.export(store, settings, NOW)
+    assert [(item.id, item.ours) for item in transcripts(store, settings) if item.id != "a"] == [
+        (talk.id, True)
+    ]
+
+
+def test_the_pages_of_the_list_are_read_from_the_indexes(
+    new_talk: NewTalk, store: Store, settings: Settings
+) -> None:
+    a_library(2, new_talk, store, settings)
+    for sort in library.SORTS:
+        ran: list[str] = []
+        store.db.connection().set_trace_callback(ran.append)
+        try:
+            first = listing(store, settings, sort=sort, limit=1)
+            listing(store, settings, sort=sort, after=first.after or "", limit=1)
+        finally:
+            store.db.connection().set_trace_callback(None)
+        pages = [sql for sql in ran if "ORDER BY" in sql]
+        assert len(pages) == 2
+        for sql in pages:
+            plan = " ".join(row[3] for row in store.rows(f"EXPLAIN QUERY PLAN {sql}"))
+            assert "USING INDEX webapp_transcripts_by" in plan and "TEMP B-TREE" not in plan, plan
 
 
 def test_a_session_that_is_not_on_disk_is_exported_when_it_is_opened(

@@ -6,6 +6,7 @@ Every statement that SQLite runs is noted by its trace and explained on the same
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from tests.unit.conftest import Talk
 
 LARGE = ("message", "part", "session_message", "event")
-FIXTURE_NOW = 1_796_036_000_000
-"""Twenty minutes after the fixtures were written."""
+FIXTURES = sorted((Path(__file__).parents[1] / "fixtures").glob("opencode-*.db"))
 
 
 class Trace:
@@ -69,6 +69,17 @@ def assert_indexed(step: str, statement: str) -> None:
     assert re.search(r"USING (COVERING )?INDEX", step), f"{step}: {statement}"
 
 
+@pytest.fixture(params=FIXTURES, ids=lambda path: path.stem)
+def opencode_db(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of each database that a real OpenCode wrote."""
+    return Path(shutil.copyfile(request.param, tmp_path / "opencode.db"))
+
+
+def later(db: Path) -> int:
+    """Twenty minutes after the last touch."""
+    return max(session.updated_at for session in list_sessions([db]).sessions) + 1_200_000
+
+
 @pytest.fixture
 def trace(monkeypatch: pytest.MonkeyPatch) -> Trace:
     """Traces every connection to OpenCode's databases from now on."""
@@ -103,8 +114,8 @@ def test_the_check_itself_finds_a_scan(newest_db: Path) -> None:
 
 def test_listing_and_finding_sessions_scans_none_of_them(opencode_db: Path, trace: Trace) -> None:
     found = list_sessions([opencode_db])
-    assert len(found.sessions) > 10 and not found.problems
-    session, _ = find_session([opencode_db], found.sessions[3].id)
+    assert len(found.sessions) > 1 and not found.problems
+    session, _ = find_session([opencode_db], found.sessions[1].id)
     assert session is not None
     trace.assert_frugal(opencode_db)
 
@@ -113,9 +124,10 @@ def test_the_export_of_every_session_scans_none_of_them(
     opencode_db: Path, store: Store, settings: Settings, trace: Trace
 ) -> None:
     asked: set[str] = set()
+    now = later(opencode_db)
     for session in list_sessions([opencode_db]).sessions:
         trace.clear()
-        export(store, settings, session, FIXTURE_NOW)
+        export(store, settings, session, now)
         trace.assert_frugal(opencode_db)
         asked.update(re.findall(r"FROM (\w+)", " ".join(trace.selects())))
     assert {"session", "message", "part"} <= asked
@@ -127,17 +139,22 @@ def test_the_watcher_scans_none_of_them(
 ) -> None:
     settings = replace(settings, opencode_db=opencode_db, auto_export=mode)
     watcher = Watcher(Store(settings.db), settings)
-    assert watcher.look(FIXTURE_NOW) is True
-    assert watcher.status.exported > (10 if mode == "idle" else 1)
+    now = later(opencode_db)
+    trace.clear()
+    is_compacted = watcher.look(now)
+    compacted = "SELECT count(*) FROM message WHERE json_extract(data, '$.summary') = 1"
+    with closing(sqlite3.connect(opencode_db)) as connection:
+        assert is_compacted is (connection.execute(compacted).fetchone()[0] > 0)
+    assert watcher.status.exported >= (2 if is_compacted or mode == "idle" else 0)
     assert not watcher.status.problem
     assert any("touch" in text or "time_updated" in text for text in trace.selects())
     trace.assert_frugal(opencode_db)
     trace.clear()
-    watcher.look(FIXTURE_NOW + 3000)
+    watcher.look(now + 3000)
     assert trace.opened == 0
     with closing(sqlite3.connect(opencode_db)) as connection, connection:
-        connection.execute("UPDATE session SET time_updated = ?", (FIXTURE_NOW,))
-    watcher.look(FIXTURE_NOW + 6000)
+        connection.execute("UPDATE session SET time_updated = ?", (now,))
+    watcher.look(now + 6000)
     assert trace.opened > 1
     trace.assert_frugal(opencode_db)
 
@@ -193,7 +210,8 @@ def test_an_export_of_all_opens_one_connection_a_session(
     opencode_db: Path, store: Store, settings: Settings, trace: Trace
 ) -> None:
     sessions = list(list_sessions([opencode_db]).sessions)
+    now = later(opencode_db)
     trace.clear()
-    for step in export_many(store, settings, sessions, FIXTURE_NOW):
+    for step in export_many(store, settings, sessions, now):
         assert not step.problem
     assert trace.opened == len(sessions)

@@ -12,7 +12,7 @@ from webapp.errors import MemoryAppError
 from webapp.opencode import list_sessions, messages, reading
 from webapp.settings import Settings
 from webapp.store import DatabaseError, Store, index, now_ms
-from webapp.transcripts import grep, library
+from webapp.transcripts import library, ripgrep
 
 # What damaged files and odd rows raise: each becomes a line of its own.
 _ERRORS = (MemoryAppError, DatabaseError, sqlite3.Error, OSError, TypeError, ValueError)
@@ -132,7 +132,7 @@ def _transcripts(store: Store, settings: Settings) -> list[Check]:
 
 def _ripgrep() -> Check:
     try:
-        path = grep.ripgrep()
+        path = ripgrep.program()
         version = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=10, check=True
         ).stdout.split("\n")[0]

@@ -144,6 +144,7 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
         pass
     finally:
         stopping.set()
+        services.searches.stop()
         services.jobs.finish()
         for keeper in keepers:
             keeper.join(10)

@@ -14,6 +14,9 @@ from webapp.transcripts import aside, cleanup, export, grep, library, window
 from webapp.transcripts.cleanup import Options, Plan
 from webapp.transcripts.library import Transcript
 
+PATIENCE_S = 600.0
+"""How long a search may take whose reader can press Ctrl-C."""
+
 
 def _day(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d")
@@ -165,7 +168,7 @@ def grep_command(
         found = grep.grep(
             store, run.settings, " ".join(words), session=item,
             scope=None if everywhere or session else run.scope, context=context, max_hits=limit,
-            mask=run.settings.mask and not reveal,
+            mask=run.settings.mask and not reveal, patience=PATIENCE_S,
         )  # fmt: skip
     lines = []
     for file in found.files:

@@ -43,7 +43,8 @@ class Message:
 
     `role` is `user`, `assistant` or the newer runtime's own word (`model-switched`, …). `finished`
     is false while an assistant may still be writing; `interrupted` says that it never finished
-    although the session went on.
+    although the session went on. `fingerprint` is of all that is stored of it; `same` says that the
+    reader knew that one already, so that the rest was left out.
     """
 
     id: str
@@ -54,3 +55,5 @@ class Message:
     finished: bool = True
     interrupted: bool = False
     raw: str = ""
+    fingerprint: str = ""
+    same: bool = False

@@ -5,9 +5,11 @@ Columns are read by name and probed for, since the schema changes in most minor 
 
 from __future__ import annotations
 
+import hashlib
+import heapq
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from typing import Any
 from webapp.errors import MemoryAppError, Unreadable
 from webapp.opencode.database import columns, reading
 from webapp.opencode.records import Message, Part, Session
+
+IsKnown = Callable[[str, str], bool]
 
 SETTLED_MS = 10_000
 """A user message with nothing after it counts as whole when it is this old: OpenCode writes its
@@ -262,18 +266,39 @@ def _object(text: str) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else {"value": found}
 
 
-def messages(connection: sqlite3.Connection, session_id: str, now: int) -> Iterator[Message]:
+def messages(
+    connection: sqlite3.Connection, session_id: str, now: int, is_known: IsKnown | None = None
+) -> Iterator[Message]:
     """The messages of a session in order, with their parts; one message is held at a time.
 
     A session of the older runtime lives in `message` and `part`, one of the newer runtime in
-    `session_message`. If a version ever fills both, both are given, the older first.
+    `session_message`. One that both have written is given in the order of its times. Of a message
+    whose id and fingerprint `is_known` says yes to, only these are given: to parse and to render it
+    takes ten times as long as to read it.
     """
     tables = _known_layout(connection)
     session_id = _bindable(session_id)
+    runtimes = []
     if "message" in tables:
-        yield from _older(connection, session_id, now)
-    if "session_message" in tables:
-        yield from _newer(connection, session_id, now)
+        runtimes.append(_older(connection, session_id, now, is_known))
+    if "session_message" in tables and not _is_mirror(connection, session_id, tables):
+        runtimes.append(_newer(connection, session_id, now, is_known))
+    yield from heapq.merge(*runtimes, key=lambda item: item.created_at)
+
+
+def _is_mirror(connection: sqlite3.Connection, session_id: str, tables: set[str]) -> bool:
+    """Whether the session's rows in `session_message` only repeat those in `message`. From 1.14 to
+    1.17 the older runtime also noted its switches there, and with an experimental flag all else, at
+    the very time of the message; an upgrade to 1.17.19 empties the table."""
+    if "message" not in tables:
+        return False
+    found = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM session_message n JOIN message o"
+        " ON o.session_id = n.session_id AND o.time_created = n.time_created"
+        " WHERE n.session_id = ? AND n.type IN ('agent-switched', 'model-switched', 'user'))",
+        (session_id,),
+    ).fetchone()
+    return bool(found[0])
 
 
 def _known_layout(connection: sqlite3.Connection) -> set[str]:
@@ -306,27 +331,24 @@ def _is_over(touched: int, prompts: Iterable[int], now: int) -> bool:
     return touched < now - CRASHED_MS and any(at < now - SETTLED_MS for at in prompts)
 
 
-def _older(connection: sqlite3.Connection, session_id: str, now: int) -> Iterator[Message]:
+def _older(
+    connection: sqlite3.Connection, session_id: str, now: int, is_known: IsKnown | None
+) -> Iterator[Message]:
     last, last_assistant, is_over = _older_end(connection, session_id, now)
     for message_id, exact_id, time, stored in connection.execute(
-        "SELECT id, CAST(id AS BLOB), time_created, CAST(data AS TEXT) FROM message"
+        "SELECT id, CAST(id AS BLOB), time_created, CAST(data AS BLOB) FROM message"
         " WHERE session_id = ? ORDER BY time_created, id",
         (session_id,),
     ):
         if not _is_id(message_id):
             continue
+        stored_parts = connection.execute(
+            "SELECT id, CAST(data AS BLOB) FROM part WHERE message_id = CAST(? AS TEXT) ORDER BY id",
+            (exact_id,),
+        ).fetchall()
         raw, created = _text(stored), _when(time)
         data = _object(raw)
         readable = data is not None and "unreadable" not in data
-        parts = [
-            _part(part_id, _text(part_raw))
-            for part_id, part_raw in connection.execute(
-                "SELECT id, CAST(data AS TEXT) FROM part WHERE message_id = CAST(? AS TEXT)"
-                " ORDER BY id",
-                (exact_id,),
-            )
-            if _is_id(part_id)
-        ]
         role = str((data or {}).get("role") or "unknown")
         if role == "assistant":
             completed = _is_complete(data)
@@ -335,10 +357,27 @@ def _older(connection: sqlite3.Connection, session_id: str, now: int) -> Iterato
         else:
             interrupted = False
             finished = message_id != last or created <= now - SETTLED_MS
+        mark = _fingerprint((time, finished, interrupted), stored, stored_parts)
+        if is_known is not None and is_known(message_id, mark):
+            yield Message(message_id, role, created, None, (), fingerprint=mark, same=True)
+            continue
+        parts = [_part(part_id, _text(held)) for part_id, held in stored_parts if _is_id(part_id)]
         yield Message(
             message_id, role, created, data if readable else None, tuple(parts), finished,
-            interrupted, raw if not readable else "",
+            interrupted, raw if not readable else "", mark,
         )  # fmt: skip
+
+
+def _fingerprint(
+    facts: tuple[object, ...], stored: bytes | None, parts: Iterable[tuple[object, bytes | None]]
+) -> str:
+    """A short digest of all that a message is made of, as it is stored."""
+    found = hashlib.blake2b(repr(facts).encode(), digest_size=8)
+    found.update(stored or b"")
+    for part_id, data in parts:
+        found.update(f"\0{part_id}\0".encode("utf-8", "backslashreplace"))
+        found.update(data or b"")
+    return found.hexdigest()
 
 
 def _older_end(
@@ -392,12 +431,14 @@ def _part(part_id: str, raw: str) -> Part:
     return Part(part_id, str(data.get("type") or "unknown"), data)
 
 
-def _newer(connection: sqlite3.Connection, session_id: str, now: int) -> Iterator[Message]:
+def _newer(
+    connection: sqlite3.Connection, session_id: str, now: int, is_known: IsKnown | None
+) -> Iterator[Message]:
     have = columns(connection, "session_message")
     order = "seq" if "seq" in have else "time_created, id"
     last, is_over = _newer_end(connection, session_id, now, have)
     for message_id, stored_kind, time, stored in connection.execute(
-        f"SELECT id, CAST(type AS TEXT), time_created, CAST(data AS TEXT) FROM session_message"
+        f"SELECT id, CAST(type AS TEXT), time_created, CAST(data AS BLOB) FROM session_message"
         f" WHERE session_id = ? ORDER BY {order}",
         (session_id,),
     ):
@@ -406,18 +447,23 @@ def _newer(connection: sqlite3.Connection, session_id: str, now: int) -> Iterato
         kind, created, raw = _text(stored_kind) or "unknown", _when(time), _text(stored)
         data = _object(raw)
         if data is None or "unreadable" in data:
+            mark = _fingerprint((kind, time), stored, ())
             part = Part(message_id + "/data", "unreadable", None, raw)
-            yield Message(message_id, kind, created, None, (part,), raw=raw)
+            yield Message(message_id, kind, created, None, (part,), raw=raw, fingerprint=mark)
             continue
         completed = _is_complete(data)
         running = kind in _RUNNING and not completed
         interrupted = running and (message_id != last or is_over)
         finished = not running or interrupted
+        mark = _fingerprint((kind, time, finished, interrupted), stored, ())
+        if is_known is not None and is_known(message_id, mark):
+            yield Message(message_id, kind, created, None, (), fingerprint=mark, same=True)
+            continue
         shown = _ENVELOPE - {"content"} if kind in ("user", "assistant") else {"time"}
         envelope = {key: value for key, value in data.items() if key in shown}
         yield Message(
             message_id, kind, created, envelope, tuple(_newer_parts(message_id, kind, data)),
-            finished, interrupted,
+            finished, interrupted, fingerprint=mark,
         )  # fmt: skip
 
 

@@ -60,10 +60,10 @@ def _cleanup(options: Options, asked: bool, status: int = 200, changed: str = ""
         plan = cleanup.plan(store, settings, options) if asked else None
     except Unreadable as error:
         status, changed = error.status, error.message
-    listing = library.listing(store, settings, limit=1)
+    listing = library.totals(store, settings)
     return render.page(
         "cleanup", status=status, days=aside.DAYS, options=options, plan=plan, changed=changed,
-        scopes=sorted({t.scope for t in library.transcripts(store, settings)}), listing=listing,
+        scopes=library.scopes(store, settings), listing=listing,
         aside=aside.contents(settings), doubt=aside.doubt(store, settings, now_ms()),
         reclaimed=receipts.total(store, aside.SWEPT, "bytes"),
     )  # fmt: skip
@@ -202,7 +202,7 @@ def stats_page() -> Any:
     items = library.transcripts(store, settings)
     by_day = sorted((item.created_at // cleanup.DAY_MS, item.scope, 1) for item in items)
     return render.page(
-        "stats", stats=stats.stats(store), listing=library.listing(store, settings, limit=1),
+        "stats", stats=stats.stats(store), listing=library.totals(store, settings),
         disk=sum(cleanup.disk_bytes(item) for item in items),
         charts=[
             ("Entries by kind", "entry", stats.over_time(store, "kind")),

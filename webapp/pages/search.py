@@ -7,7 +7,7 @@ from typing import Any
 
 from flask import Blueprint, request, url_for
 
-from webapp.errors import InvalidInput
+from webapp.errors import InvalidInput, Unreadable
 from webapp.memory import query as queries
 from webapp.memory.query import SORTS, SearchQuery, parse_day
 from webapp.memory.search import search as find
@@ -84,13 +84,16 @@ def index() -> Any:
 
 
 def _with(**changes: object) -> str:
+    return url_for("search.index", **_kept(**changes))
+
+
+def _kept(**changes: object) -> dict[str, Any]:
     args = {**request.args.to_dict(), **{k: str(v) for k, v in changes.items()}}
-    kept: dict[str, Any] = {
+    return {
         k: v
         for k, v in args.items()
         if k in ARGS and v and (k, v) not in (("page", "1"), ("sort", "best"))
     }
-    return url_for("search.index", **kept)
 
 
 def _links() -> dict[str, str]:
@@ -105,16 +108,25 @@ def _links() -> dict[str, str]:
 def _transcripts() -> Any:
     store, settings = current.record_store(), current.settings()
     query = replace(parse_args(now_ms()), kind=None, tag=None, source=None)
-    found = None
+    found, ahead = None, 0
     wanted = grep.literal(query.text)
     if wanted.strip():
-        found = grep.grep(
-            store, settings, query.text, scope=query.scope, context=1, mask=settings.mask
-        )
-    listing = library.listing(store, settings, limit=1)
+        running = current.searches().look(
+            (query.text, query.scope, settings.mask),
+            lambda: grep.Search(
+                store, settings, query.text, scope=query.scope, context=1, mask=settings.mask,
+                polite=True,
+            ),
+            again="more" in request.args,
+        )  # fmt: skip
+        found, ahead = running.result(), current.searches().ahead(running)
+        if not found.running and not found.count and found.trouble:
+            raise Unreadable(found.trouble)
+    listing = library.totals(store, settings)
     return render.page(
         "search", "results", address=_with(), tab="transcripts", query=query, found=found, listing=listing,
-        sorts=SORTS, ages=AGES, links=_links(), text=query.text,
+        sorts=SORTS, ages=AGES, links=_links(), text=query.text, ahead=ahead,
+        more=url_for("search.index", **_kept(), more=1),
         needle=wanted if found and found.exact else None,
-        scopes=sorted({t.scope for t in library.transcripts(store, settings)}),
+        scopes=library.scopes(store, settings),
     )  # fmt: skip

@@ -13,7 +13,6 @@ from werkzeug.utils import redirect
 from webapp.errors import InvalidInput, MemoryAppError, NotFound, Unreadable
 from webapp.lines import MAX_WINDOW, LineRange, fingerprint, parse_range
 from webapp.opencode import Session, find_session, list_sessions
-from webapp.pages.search import parse_page
 from webapp.store import now_ms, receipts
 from webapp.transcripts import (
     aside,
@@ -23,6 +22,7 @@ from webapp.transcripts import (
     files,
     grep,
     library,
+    message,
     outline,
     relocate,
     window,
@@ -46,7 +46,7 @@ def index() -> Any:
     absent, behind = library.missing(store, settings, found.sessions)
     args = request.args
     scope, text = args.get("scope") or None, args.get("q", "")
-    sort, number = args.get("sort", "touched"), parse_page()
+    sort = args.get("sort", "touched")
     if sort not in library.SORTS:
         raise InvalidInput(f"“{sort[:20]}” is no column to sort by.", "sort")
     descending = (
@@ -54,14 +54,13 @@ def index() -> Any:
     )
     listing = library.listing(
         store, settings, scope=scope, text=text, sort=sort, descending=descending,
-        offset=(number - 1) * PAGE, limit=PAGE,
+        after=args.get("after", ""), before=args.get("before", ""), limit=PAGE,
     )  # fmt: skip
     return render.page(
         "transcripts", listing=listing, behind=behind,
         absent=[replace(s, title=library.shown_title(s.title, settings)) for s in absent],
         problems=found.problems, show=args.get("show", ""), scope=scope, text=text, sort=sort,
-        descending=descending, page_number=number, page_size=PAGE, sort_link=_sort_link,
-        scopes=sorted({t.scope for t in library.transcripts(store, settings)}),
+        descending=descending, sort_link=_sort_link, scopes=library.scopes(store, settings),
         databases=settings.opencode_databases(), page_link=_page_link,
     )  # fmt: skip
 
@@ -75,11 +74,11 @@ def _sort_link(column: str, current_sort: str, descending: bool) -> str:
     return url_for("transcripts.index", **args, sort=column, order=order)
 
 
-def _page_link(number: int) -> str:
+def _page_link(**place: Any) -> str:
     args: dict[str, Any] = {
         k: v for k, v in request.args.items() if k in ("scope", "q", "show", "sort", "order") and v
     }
-    return url_for("transcripts.index", **args, page=number)
+    return url_for("transcripts.index", **args, **place)
 
 
 @blueprint.post("/transcripts/export")
@@ -300,13 +299,35 @@ def _window(
     needle = request.args.get("q", "")
     numbers = grep.line_numbers(item, needle) if needle.strip() else []
     marks = files.marks_of(item.path, outline.KINDS) if item.ours else []
+    wanted = _message_line(item.id)
     return render.page(
-        "transcript", transcript=item, window=seen, selected=selected, problems=opened.problems,
+        "transcript", target="message", transcript=item, window=seen, selected=selected,
+        problems=opened.problems,
         exported=opened.exported, needle=needle, hits=numbers,
         hit_index=_hit_index(numbers, selected), moved=_moved(item, seen, selected),
         outline=outline.outline(marks, seen.first, settings.mask), size=window.SIZE,
-        max_window=MAX_WINDOW,
+        max_window=MAX_WINDOW, wanted=wanted, message_link=_message_link,
+        message=message.read(item, wanted, settings.mask) if wanted else None,
     )  # fmt: skip
+
+
+def _message_line(session_id: str) -> int | None:
+    """The line whose message is to be shown rendered: `md` in the address."""
+    text = request.args.get("md", "")
+    return _range(session_id, text).first if text else None
+
+
+def _message_link(line: int | None) -> str:
+    """This page with the message of a line rendered beside it, or with none."""
+    keep = ("q", "at", "full", "wrap", "fold", "ansi", "h")
+    args: dict[str, Any] = {k: v for k, v in request.args.items() if k in keep and v}
+    place: dict[str, Any] = dict(request.view_args or {})
+    endpoint = request.endpoint or ""
+    if endpoint == "transcripts.reveal":
+        endpoint, place = "transcripts.show", {
+            "session_id": place["session_id"], "lines": str(place["line"])
+        }  # fmt: skip
+    return url_for(endpoint, **place, **args, md=line)
 
 
 def _hit_index(numbers: list[int], selected: LineRange | None) -> int | None:

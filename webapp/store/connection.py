@@ -17,6 +17,7 @@ import peewee
 
 from webapp.errors import Busy, InvalidInput, MemoryAppError, ReadOnly, Unreadable
 from webapp.store import layout
+from webapp.store.values import as_text
 
 BUSY_TIMEOUT_MS = 5000
 WRITE_PATIENCE_S = 15.0
@@ -161,6 +162,7 @@ class Store:
         # Bun writes a string that was cut inside an emoji as bytes that are no UTF-8. Such a row is
         # shown with a replacement character; it must not hide every other.
         db.connection().text_factory = lambda raw: raw.decode("utf-8", "replace")
+        db.connection().create_function("fold", 1, _fold, deterministic=True)
 
     def _open_file(self, create: bool) -> None:
         state = self.path.stat()
@@ -377,14 +379,16 @@ class Store:
         return total
 
     def version(self) -> tuple[int, ...]:
-        """Changes whenever any process has written: the times and sizes of the files."""
+        """Changes whenever any process has written: the times and sizes of the files. The log is made
+        anew, empty, by the first connection of a while, also by one that only reads."""
         found: list[int] = []
         for suffix in ("", "-wal"):
             try:
                 state = self.path.with_name(self.path.name + suffix).stat()
             except OSError:
                 continue
-            found += [state.st_ino, state.st_mtime_ns, state.st_size]
+            if state.st_size:
+                found += [state.st_ino, state.st_mtime_ns, state.st_size]
         return tuple(found)
 
     def _plain(self, error: Exception) -> MemoryAppError:
@@ -412,6 +416,11 @@ class Store:
                 "Run “opencode-memory doctor”, or move the file away to start anew."
             )
         return Unreadable(f"{self.path}: {text}.")
+
+
+def _fold(value: object) -> str:
+    """In SQL what `casefold` is here: SQLite's own LIKE and lower() know ASCII letters only."""
+    return as_text(value).casefold()
 
 
 def _is_lock(error: Exception) -> bool:

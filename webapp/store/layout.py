@@ -155,6 +155,25 @@ MIGRATIONS: tuple[tuple[str, Callable[[Runs], None]], ...] = (
             " WHERE expires_at IS NOT NULL",
         ),
     ),
+    (
+        # Without them a page of a library of 20,000 takes 30 ms of sorting, with them 1.
+        "0008-transcripts-sorted",
+        _run(
+            *(
+                f"CREATE INDEX IF NOT EXISTS webapp_transcripts_by_{name} ON transcripts({key})"
+                " WHERE removed_at IS NULL"
+                for name, key in (
+                    ("touch", "updated_at, session_id"),
+                    ("title", "title COLLATE NOCASE, session_id"),
+                    ("size", "size, session_id"),
+                    ("lines", "lines, session_id"),
+                    # The totals come from this one alone; for that SQLite wants every column that
+                    # the query names, also the one that the index is partial by.
+                    ("scope", "scope, session_id, lines, size, removed_at"),
+                )
+            )
+        ),
+    ),
 )
 
 _MIGRATIONS_DDL = (

@@ -11,7 +11,7 @@ from typing import Any
 from webapp.errors import Conflict, Unreadable
 from webapp.settings import Settings
 from webapp.store import Store, private_file, private_folder, receipts
-from webapp.transcripts.files import marks_path, offsets_path
+from webapp.transcripts.files import marks_path, offsets_path, sources_path
 
 DAYS = 7
 DAY_MS = 86_400_000
@@ -52,10 +52,11 @@ def set_aside(settings: Settings, path: Path, now: int) -> list[Path]:
             left.append(marks_path(path))
     except OSError:
         left.append(marks_path(path))
-    try:
-        offsets_path(path).unlink(missing_ok=True)
-    except OSError:
-        left.append(offsets_path(path))
+    for beside in (offsets_path(path), sources_path(path)):
+        try:
+            beside.unlink(missing_ok=True)
+        except OSError:
+            left.append(beside)
     return left
 
 

@@ -16,7 +16,7 @@ from webapp.store import Store, TranscriptRow, now_ms, receipts
 from webapp.store.receipts import Receipt
 from webapp.transcripts import aside
 from webapp.transcripts.export import is_ours, safe_path
-from webapp.transcripts.files import locked, marks_path, offsets_path
+from webapp.transcripts.files import locked, marks_path, offsets_path, sources_path
 from webapp.transcripts.library import Removed, Transcript, removed, shown_title, transcripts
 
 DAY_MS = 86_400_000
@@ -168,7 +168,7 @@ def plan(store: Store, settings: Settings, options: Options, now: int | None = N
 def disk_bytes(item: Transcript) -> int:
     """Bytes of a transcript and what lies beside it."""
     total = 0
-    for path in (item.path, marks_path(item.path), offsets_path(item.path)):
+    for path in (item.path, *(of(item.path) for of in (marks_path, offsets_path, sources_path))):
         try:
             total += path.stat().st_size
         except FileNotFoundError:

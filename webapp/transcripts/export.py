@@ -7,9 +7,9 @@ import io
 import os
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from webapp import opencode
 from webapp.errors import Conflict, InvalidInput, MemoryAppError, Unreadable
@@ -18,11 +18,20 @@ from webapp.scope import scope_folder
 from webapp.settings import Settings
 from webapp.store import Store, TranscriptRow, now_ms, private_folder
 from webapp.transcripts import render
-from webapp.transcripts.files import Mark, load_marks, locked, marks_path, offsets_path
+from webapp.transcripts.files import (
+    Mark,
+    load_marks,
+    load_sources,
+    locked,
+    marks_path,
+    offsets_path,
+    save_sources,
+)
 from webapp.transcripts.render import Block
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.~-]{0,199}")
 GONE = "gone"
+_SWITCHES = ("agent-switched", "model-switched")
 PRUNED = "pruned"
 CONTINUED = "continued"
 
@@ -91,13 +100,16 @@ def _row(store: Store, settings: Settings, session: Session) -> TranscriptRow | 
     return found
 
 
+def is_safe(session_id: str, relative: str) -> bool:
+    """Whether the place where the index says that a transcript lies is one of the library: the index
+    is in a file that other programs write too."""
+    folder, _, name = relative.partition("/")
+    return name == f"{session_id}.md" and "/" not in name and folder not in ("", ".", "..")
+
+
 def safe_path(settings: Settings, session_id: str, relative: str) -> Path | None:
-    """Where the index says that a transcript lies, or None if that is no place of the library: the
-    index is in a file that other programs write too."""
-    parts = PurePosixPath(relative).parts
-    if len(parts) != 2 or parts[0] in ("/", "..") or parts[1] != f"{session_id}.md":
-        return None
-    return settings.transcripts_dir / relative
+    """Where a transcript lies, or None if that is no place of the library."""
+    return settings.transcripts_dir / relative if is_safe(session_id, relative) else None
 
 
 def _append(
@@ -112,7 +124,7 @@ def _append(
     _truncate(descriptor, path, size, marks_size)
     marks = load_marks(path, marks_size)
     text = _Appender(descriptor, marks_path(path), lines)
-    known = _Known(marks)
+    known = _Known(marks, load_sources(path, size, marks_size))
     unfinished = 0
     count = 0
     try:
@@ -121,14 +133,23 @@ def _append(
         elif row is not None and row.title != session.title:
             text.notice(at, "title", [f"The title is now: {render.one_line(session.title)}"])
         seen: set[str] = set()
-        for item in opencode.messages(connection, session.id, at):
+        same: set[str] = set()
+        sources: dict[str, str] = {}
+        for item in opencode.messages(connection, session.id, at, known.is_same):
             seen.add(item.id)
+            if item.same:
+                same.add(item.id)
+                sources[item.id] = item.fingerprint
+                count += 1
+                continue
             if item.id not in known.messages and (unfinished or not item.finished):
                 unfinished += 1
                 continue
             count += 1
             rendered = render.message(item, settings.inline_output_max_bytes)
             _message(text, known, rendered.heading, rendered.parts, at, seen, item.finished)
+            sources[item.id] = item.fingerprint
+        seen.update(part for part, owner in known.owners.items() if owner in same)
         _removed(text, known, seen, at)
         _reverted(text, known, session, seen, at)
         text.finish()
@@ -136,6 +157,8 @@ def _append(
         text.abandon()
         _truncate(descriptor, path, size, marks_size)
         raise
+    if text.size or text.marks_size or sources != known.sources:
+        save_sources(path, sources, size + text.size, marks_size + text.marks_size)
     created = size == 0
     values = {
         "session_id": session.id, "scope": session.scope,
@@ -258,14 +281,15 @@ def _truncate(descriptor: int, path: Path, size: int, marks_size: int) -> None:
 
 
 class _Known:
-    """What the marks say was written already: per id its line, the digest of its text, and for a
-    part the message it was written under."""
+    """What the marks say was written already: per id its line, the digest of its text, for a part
+    the message it was written under, and for a message what it was made of in OpenCode."""
 
-    def __init__(self, marks: Iterable[Mark]) -> None:
+    def __init__(self, marks: Iterable[Mark], sources: Mapping[str, str]) -> None:
         self.digests: dict[str, str] = {}
         self.lines: dict[str, int] = {}
-        self.messages: dict[str, None] = {}
+        self.messages: dict[str, str] = {}
         self.owners: dict[str, str] = {}
+        self.sources = sources
         owner = ""
         for mark in marks:
             if mark.kind in ("header", "end") or not mark.id:
@@ -276,15 +300,22 @@ class _Known:
             self.digests[mark.id] = mark.digest
             self.lines.setdefault(mark.id, mark.line)
             if mark.kind.startswith("message:"):
-                self.messages[mark.id] = None
+                self.messages[mark.id] = mark.kind.removeprefix("message:")
                 owner = mark.id
             elif mark.kind != "notice":
                 self.owners[mark.id] = owner
 
+    def is_same(self, message_id: str, fingerprint: str) -> bool:
+        """Whether a message is in OpenCode as it was when it was written or looked at last."""
+        return (
+            self.sources.get(message_id) == fingerprint
+            and self.digests.get(message_id, GONE) != GONE
+        )
+
 
 def digest(block: Block) -> str:
     """A short digest of a block's whole text, by which a later change is noticed."""
-    text = "\n".join(block.whole or block.lines).encode("utf-8", "surrogatepass")
+    text = (block.whole or block.text).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
@@ -306,11 +337,10 @@ class _Appender:
         """Appends a block; returns the number of its first line."""
         first = self.lines + 1
         mark = Mark(first, kind, block.id, text_digest or digest(block), block.label)
-        for line in block.lines:
-            data = line.replace("\n", " ").encode("utf-8", "backslashreplace") + b"\n"
-            self._text.write(data)
-            self.size += len(data)
-            self.lines += 1
+        data = block.text.encode("utf-8", "backslashreplace") + b"\n"
+        self._text.write(data)
+        self.size += len(data)
+        self.lines += data.count(b"\n")
         self._mark(mark)
         if self._text.tell() > 1 << 20:
             self._flush()
@@ -390,8 +420,10 @@ def _message(
         if before is None:
             if not new and not continued:
                 text.blank()
-                again = (f"## {heading.kind} · continued · {heading.id}",)
-                text.add(replace(heading, lines=again), f"message:{heading.kind}", CONTINUED)
+                again = f"## {heading.kind} · continued · {heading.id}"
+                text.add(
+                    replace(heading, text=again, whole=""), f"message:{heading.kind}", CONTINUED
+                )
                 continued = True
             text.add(block, block.kind, now)
         elif before != now:
@@ -408,11 +440,13 @@ def _changed(text: _Appender, known: _Known, block: Block, before: str, now: str
             [f"The output of {where} has left the model's view; it stands above."], block.id, now,
         )  # fmt: skip
     elif before.removeprefix(PRUNED) != now.removeprefix(PRUNED):
-        text.notice(at, "changed", [f"{where} now reads:", *block.lines], block.id, now)
+        text.notice(at, "changed", [f"{where} now reads:", block.text], block.id, now)
 
 
 def _removed(text: _Appender, known: _Known, seen: set[str], at: int) -> None:
-    for message_id in known.messages:
+    for message_id, kind in known.messages.items():
+        if kind in _SWITCHES:
+            continue  # An upgrade of OpenCode empties its table of them.
         if message_id not in seen and known.digests[message_id] != GONE:
             line = known.lines[message_id]
             text.notice(

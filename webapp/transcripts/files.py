@@ -2,8 +2,9 @@ r"""A transcript on disk: the text, its marks, and the counts of lines per block
 
 `<id>.md` is the text. `<id>.marks` says, one line each, where every message and part begins and
 what its text was when it was written; `<id>.offsets` holds the number of "\n" up to the end of each
-64 KiB block, so that a window needs one block read. Both can be lost: offsets are counted anew, and
-without marks a transcript is read as plain text.
+64 KiB block, so that a window needs one block read; `<id>.sources` says what each message was made
+of in OpenCode, so that an export renders only what is new. All can be lost: offsets are counted and
+messages rendered anew, and without marks a transcript is read as plain text.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ LINE_SHOWN = 4_000
 
 LOCK_PATIENCE_S = 5.0
 """How long an export waits for another that writes the same transcript."""
+
+_HEADING = re.compile(rb"\n([0-9]+\t(?:message:[^\t\n]*|notice|header)\t[^\n]*)")
 
 _MAGIC = b"OMLINES2"
 _HEAD = 32
@@ -75,6 +78,11 @@ def offsets_path(path: Path) -> Path:
     return path.with_suffix(".offsets")
 
 
+def sources_path(path: Path) -> Path:
+    """Beside a transcript, what each of its messages was made of in OpenCode."""
+    return path.with_suffix(".sources")
+
+
 def load_marks(path: Path, size: int | None = None) -> list[Mark]:
     """All marks of a transcript in order, of the first `size` bytes of the marks file."""
     try:
@@ -97,20 +105,71 @@ def marks_around(path: Path, first: int, last: int) -> list[Mark]:
         return []
 
 
+def heading_at(path: Path, line: int) -> Mark | None:
+    """The mark of the message, notice or head of the file that a line belongs to."""
+    try:
+        with marks_path(path).open("rb") as file:
+            # Upwards from below every mark of a line at or above this one.
+            stop, rest = (_block_of(file, line) + 2) * BLOCK, b""
+            while stop > 0:
+                stop -= BLOCK
+                file.seek(stop)
+                data = file.read(BLOCK) + rest
+                rest, _, whole = data.partition(b"\n") if stop else (b"", b"", data)
+                for found in reversed(_HEADING.findall(b"\n" + whole)):
+                    if _mark_line(found) <= line:
+                        return next(iter(_parsed(found)), None)
+                rest += b"\n"
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def heading_below(path: Path, line: int) -> int | None:
+    """The line of the next message or notice below a line."""
+    try:
+        with marks_path(path).open("rb") as file:
+            _seek_above(file, _block_of(file, line))
+            while lines := file.read(BLOCK) + file.readline():
+                for found in _HEADING.findall(b"\n" + lines):
+                    if _mark_line(found) > line:
+                        return _mark_line(found)
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def parts_between(path: Path, first: int, last: int) -> Iterator[Mark]:
+    """The marks of the parts in lines `first` to `last`, one after the other."""
+    try:
+        with marks_path(path).open("rb") as file:
+            _seek_above(file, _block_of(file, first))
+            for data in file:
+                if _mark_line(data) > last:
+                    return
+                if _mark_line(data) >= first:
+                    yield from (mark for mark in _parsed(data) if mark.kind != "end")
+    except FileNotFoundError:
+        return
+
+
+def places_of(path: Path, message_id: str) -> list[int]:
+    """The lines where a message begins and where it is continued."""
+    needle = f"\t{message_id}\t".encode()
+    found: list[bytes] = []
+    try:
+        with marks_path(path).open("rb") as file:
+            while lines := file.read(16 * BLOCK) + file.readline():
+                if needle in lines:
+                    found += [line for line in lines.split(b"\n") if needle in line]
+    except FileNotFoundError:
+        return []
+    marks = _parsed(b"\n".join(found))
+    return [m.line for m in marks if m.id == message_id and m.kind.startswith("message:")]
+
+
 def _around(file: BinaryIO, first: int, last: int) -> list[bytes]:
-    low, high = 0, file.seek(0, os.SEEK_END) // BLOCK
-    while low < high:
-        middle = (low + high + 1) // 2
-        file.seek(middle * BLOCK)
-        file.readline()
-        if 0 <= _mark_line(file.readline()) <= first:
-            low = middle
-        else:
-            high = middle - 1
-    # From a block above on, as that mark may be the end of an append, which says nothing of a line.
-    file.seek(max(0, low - 1) * BLOCK)
-    if low > 1:
-        file.readline()
+    _seek_above(file, _block_of(file, first))
     found: list[bytes] = []
     above = below = 0
     for data in file:
@@ -122,6 +181,28 @@ def _around(file: BinaryIO, first: int, last: int) -> list[bytes]:
         if below == 2:
             break
     return found[max(0, above - 1) :]
+
+
+def _block_of(file: BinaryIO, first: int) -> int:
+    """The last block whose first whole mark is of line `first` or above."""
+    low, high = 0, file.seek(0, os.SEEK_END) // BLOCK
+    while low < high:
+        middle = (low + high + 1) // 2
+        file.seek(middle * BLOCK)
+        file.readline()
+        if 0 <= _mark_line(file.readline()) <= first:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _seek_above(file: BinaryIO, block: int) -> None:
+    """To the first whole mark of the block above, as the last one above a line may be the end of an
+    append, which says nothing of a line."""
+    file.seek(max(0, block - 1) * BLOCK)
+    if block > 1:
+        file.readline()
 
 
 def _mark_line(data: bytes) -> int:
@@ -147,6 +228,45 @@ def marks_of(path: Path, kinds: Sequence[str]) -> list[Mark]:
 def _parsed(data: bytes) -> list[Mark]:
     lines = data.decode("utf-8", "replace").split("\n")
     return [mark for mark in map(parse_mark, lines) if mark is not None]
+
+
+_SOURCES = "opencode-memory sources 1"
+
+
+def load_sources(path: Path, size: int, marks_size: int) -> dict[str, str]:
+    """What the messages of a transcript were made of in OpenCode when its text and its marks had
+    these sizes, by message id; empty where that is not known."""
+    try:
+        head, _, rest = sources_path(path).read_text("utf-8").partition("\n")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    if head != _sources_head(rest, size, marks_size):
+        return {}
+    pairs = (line.split("\t") for line in rest.splitlines())
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+
+
+def save_sources(path: Path, sources: Mapping[str, str], size: int, marks_size: int) -> None:
+    """Keeps what `load_sources` reads. They only spare work, so where they cannot be kept nothing is
+    lost."""
+    rest = "".join(f"{name}\t{found}\n" for name, found in sources.items() if name.isprintable())
+    _replace(sources_path(path), f"{_sources_head(rest, size, marks_size)}\n{rest}".encode())
+
+
+def _sources_head(rest: str, size: int, marks_size: int) -> str:
+    return f"{_SOURCES}\t{size}\t{marks_size}\t{zlib.crc32(rest.encode()):08x}"
+
+
+def _replace(target: Path, data: bytes) -> None:
+    """Writes a file whole or not at all; one that is only a shortcut, so that a failure is none."""
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(scratch, target)
+    except OSError:
+        scratch.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -249,17 +369,8 @@ class Offsets:
                 self.counts.append(total)
 
     def _save(self) -> None:
-        target = offsets_path(self.path)
-        scratch = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
-        try:
-            descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                counts = self.counts.tobytes()
-                file.write(self._head(counts, self._signed) + counts)
-            os.replace(scratch, target)
-        except OSError:
-            # The counts are only a shortcut: where they cannot be kept, they are counted again.
-            scratch.unlink(missing_ok=True)
+        counts = self.counts.tobytes()
+        _replace(offsets_path(self.path), self._head(counts, self._signed) + counts)
 
     def total(self) -> int:
         """Lines in the file; an unfinished last line counts."""
@@ -298,12 +409,19 @@ def read_window(
 
     Constant memory: of each line at most `line_limit` bytes are kept.
     """
+    return list(iter_window(path, first, last, size, stable, line_limit))
+
+
+def iter_window(
+    path: Path, first: int, last: int, size: int, stable: bool = True, line_limit: int = LINE_SHOWN
+) -> Iterator[Line]:
+    """The lines of `read_window` one after the other, for who may have enough before the last."""
     try:
         offsets = Offsets.of(path, size, stable, first)
         start, before = offsets.locate(first)
         with path.open("rb") as file:
             file.seek(start)
-            return list(_lines(file, first, last, before, size - start, line_limit))
+            yield from _lines(file, first, last, before, size - start, line_limit)
     except FileNotFoundError as error:
         raise NotFound(f"The transcript {path.name} is no longer on disk.") from error
     except OSError as error:

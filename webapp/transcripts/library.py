@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from webapp import secrets
-from webapp.errors import MemoryAppError, NotFound, Unreadable
+from webapp.errors import InvalidInput, MemoryAppError, NotFound
 from webapp.opencode import Session, find_session
 from webapp.settings import Settings
 from webapp.store import Store, TranscriptRow
-from webapp.transcripts.export import Exported, check_id, export, is_ours, last_end, safe_path
+from webapp.store.values import as_text, as_time
+from webapp.transcripts.export import Exported, check_id, export, is_ours, is_safe, last_end
 from webapp.transcripts.files import Offsets
+from webapp.transcripts.folders import SETTLED_NS, SUFFIX, texts
 
 SORTS = ("touched", "title", "size", "lines", "scope")
 HEAD = 4096
@@ -21,8 +27,8 @@ HEAD = 4096
 @dataclass(frozen=True, slots=True)
 class Transcript:
     """A transcript on disk. `size` and `lines` are what holds whole messages; `touched_at` is the
-    later of the session's last change in OpenCode and the file's own. `ours` is false for a file
-    that another program wrote."""
+    session's last change in OpenCode, or the file's. `ours` is false for a file that another program
+    wrote; `on_disk` is false when the index names a file that somebody has taken away."""
 
     id: str
     scope: str
@@ -34,6 +40,7 @@ class Transcript:
     touched_at: int
     exported_at: int
     ours: bool
+    on_disk: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,32 +58,73 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Transcripts in the order asked for, and the totals of all of them."""
+    """A page of transcripts in the order asked for, and the totals of all that were asked for.
+    `after` and `before` name the next and the previous page, if there is one."""
 
     items: tuple[Transcript, ...]
     total: int
     lines: int
     size: int
+    after: str | None = None
+    before: str | None = None
 
 
 def transcripts(store: Store, settings: Settings) -> list[Transcript]:
-    """Every transcript, unordered. Files that no index row names are listed as foreign."""
-    found: dict[str, Transcript] = {}
-    paths: set[Path] = set()
+    """Every transcript on disk, unordered. Files that no index row names are listed as foreign."""
+    there = texts(settings.transcripts_dir)
+    ours = [item for item in map(_item(settings, there), _rows(store)) if item.on_disk]
+    return [*ours, *_foreign_files(store, settings, there)]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A transcript to be searched: its path below the library's folder, and how far it is whole.
+    `make` tells the rest, which takes longer than all of this."""
+
+    path: str
+    size: int
+    lines: int
+    make: Callable[[], Transcript]
+
+
+def newest_first(store: Store, settings: Settings, scope: str | None = None) -> list[Text]:
+    """Every transcript on disk, of one scope (with global) or all, the last touched first."""
+    there = texts(settings.transcripts_dir)
+    make = _item(settings, there)
+    found: list[tuple[int, Text]] = []
+    where = "" if scope is None else "AND scope IN (?, 'global')"
+    for row in _rows(store, where, () if scope is None else (scope,)):
+        path = as_text(row[3])
+        folder, _, name = path.partition("/")
+        if name in there.get(folder, ()) and is_safe(as_text(row[0]), path):
+            touched = as_time(row[7]) or as_time(row[6]) or 0
+            size, lines = as_time(row[5]) or 0, as_time(row[4]) or 0
+            found.append((touched, Text(path, size, lines, partial(make, row))))
+    for item in _foreign_files(store, settings, there):
+        if scope is None or item.scope in (scope, "global"):
+            found.append((item.touched_at, text_of(settings, item)))
+    found.sort(key=lambda pair: (-pair[0], pair[1].path))
+    return [text for _, text in found]
+
+
+def text_of(settings: Settings, item: Transcript) -> Text:
+    """A transcript as a text to be searched."""
+    path = str(item.path.relative_to(settings.transcripts_dir))
+    return Text(path, item.size, item.lines, lambda: item)
+
+
+def totals(store: Store, settings: Settings) -> Listing:
+    """How many transcripts there are, their lines and bytes; no items."""
+    return listing(store, settings, limit=0)
+
+
+def scopes(store: Store, settings: Settings) -> list[str]:
+    """The scopes that have a transcript, sorted."""
+    found = {item.scope for item in _foreign_files(store, settings)}
     if store.has_table("transcripts"):
-        for row in store.all(TranscriptRow.select().where(TranscriptRow.removed_at.is_null())):
-            if safe_path(settings, row.session_id, row.path) is None:
-                continue
-            item = _of_row(row, settings)
-            if item.path.is_file():
-                found[item.id] = item
-                paths.add(item.path)
-    for path in _files(settings):
-        if path not in paths:
-            foreign = _foreign(path, found, settings)
-            if foreign is not None:
-                found[foreign.id] = foreign
-    return list(found.values())
+        sql = "SELECT DISTINCT scope FROM transcripts WHERE removed_at IS NULL"
+        found |= {as_text(scope) for (scope,) in store.rows(sql)}
+    return sorted(found)
 
 
 def shown_title(title: str, settings: Settings) -> str:
@@ -85,68 +133,144 @@ def shown_title(title: str, settings: Settings) -> str:
     return secrets.mask(title) if settings.mask else title
 
 
-def _of_row(row: TranscriptRow, settings: Settings) -> Transcript:
-    return Transcript(
-        row.session_id, row.scope, shown_title(row.title, settings),
-        settings.transcripts_dir / row.path, row.lines, row.size, row.created_at,
-        row.updated_at or row.created_at, row.exported_at, True,
-    )  # fmt: skip
+_COLUMNS = "session_id, scope, title, path, lines, size, created_at, updated_at, exported_at"
 
 
-def _files(settings: Settings) -> Iterable[Path]:
-    try:
-        folders = [
-            p for p in settings.transcripts_dir.iterdir() if p.is_dir() and not p.is_symlink()
-        ]
-    except FileNotFoundError:
+def _rows(store: Store, rest: str = "", values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    if not store.has_table("transcripts"):
         return []
-    except OSError as error:
-        raise Unreadable(
-            f"The folder {settings.transcripts_dir} cannot be read: {error.strerror}."
-        ) from error
-    return [
-        path
-        for folder in folders
-        for path in folder.glob("*.md")
-        if path.is_file() and not path.is_symlink() and _is_text(path)
+    sql = f"SELECT {_COLUMNS} FROM transcripts WHERE removed_at IS NULL {rest}"
+    return store.rows(sql, values)
+
+
+def _item(
+    settings: Settings, there: Mapping[str, frozenset[str]]
+) -> Callable[[Sequence[Any]], Transcript]:
+    """Makes transcripts of the rows of `_COLUMNS`."""
+
+    def make(row: Sequence[Any]) -> Transcript:
+        session_id, scope, title, path = map(as_text, row[:4])
+        lines, size, created, touched, exported = (as_time(value) or 0 for value in row[4:9])
+        folder, _, name = path.partition("/")
+        on_disk = name in there.get(folder, ()) and is_safe(session_id, path)
+        return Transcript(
+            session_id, scope, shown_title(title, settings), settings.transcripts_dir / path, lines,
+            size, created, touched or created, exported, True, on_disk,
+        )  # fmt: skip
+
+    return make
+
+
+def _foreign_files(
+    store: Store, settings: Settings, there: Mapping[str, frozenset[str]] | None = None
+) -> list[Transcript]:
+    """The files that no row of the index names."""
+    there = texts(settings.transcripts_dir) if there is None else there
+    indexed = _indexed(store)
+    paths = [
+        (folder, name)
+        for folder, names in there.items()
+        for name in sorted(names - indexed.get(folder, frozenset()))
     ]
+    if not paths:
+        return []
+    taken = {name for names in indexed.values() for name in names}
+    found = []
+    for folder, name in paths:
+        item = _foreign(settings, f"{folder}/{name}")
+        if item is not None:
+            found.append(replace(item, id=f"{item.id}~{folder}") if name in taken else item)
+            taken.add(name)
+    return found
 
 
-def _is_text(path: Path) -> bool:
-    """Whether a path can stand in a link and on a page."""
-    try:
-        str(path).encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+_known: dict[Path, tuple[tuple[int, ...], Mapping[str, frozenset[str]]]] = {}
 
 
-def _foreign(path: Path, taken: dict[str, Transcript], settings: Settings) -> Transcript | None:
+def _indexed(store: Store) -> Mapping[str, frozenset[str]]:
+    """The names of the files that the index names, by folder; read again when somebody has written
+    to the store."""
+    version = store.version()
+    held = _known.get(store.path)
+    if held is not None and version and held[0] == version:
+        return held[1]
+    found: dict[str, set[str]] = {}
+    if store.has_table("transcripts"):
+        for (path,) in store.rows("SELECT path FROM transcripts WHERE removed_at IS NULL"):
+            folder, _, name = as_text(path).partition("/")
+            found.setdefault(folder, set()).add(name)
+    known = {folder: frozenset(names) for folder, names in found.items()}
+    if version and max(version) < time.time_ns() - SETTLED_NS:
+        _known[store.path] = (version, known)
+    return known
+
+
+_facts: dict[tuple[str, bool], tuple[tuple[int, int, int], Transcript | None]] = {}
+
+
+def _foreign(settings: Settings, relative: str) -> Transcript | None:
     """A file that no index row names, or None for one that is gone or holds nothing whole, as a
-    transcript is during its first export. One that may not be read is listed with no lines."""
+    transcript is during its first export. Read again only when it has changed."""
+    path = settings.transcripts_dir / relative
+    key = (str(path), settings.mask)
     try:
         state = path.stat()
-        size = state.st_size
-        end = last_end(path, size) if is_ours(path, path.stem) else None
-        if end is not None:
-            size = end[0]
+    except OSError:
+        return None
+    now = (state.st_ino, state.st_mtime_ns, state.st_size)
+    held = _facts.get(key)
+    if held is not None and held[0] == now:
+        return held[1]
+    item, settled = _look(settings, path, state)
+    if settled:
+        _facts[key] = (now, item)
+    return item
+
+
+def _look(
+    settings: Settings, path: Path, state: os.stat_result
+) -> tuple[Transcript | None, bool]:  # fmt: skip
+    """What a foreign file is, and whether that is so until the file itself changes. One that may
+    not be read is listed with no lines."""
+    size = state.st_size
+    ours = is_ours(path, path.stem)
+    try:
+        end = last_end(path, size) if ours else None
+        size = end[0] if end is not None else size
         if not size:
-            return None
+            return None, False
         with path.open("rb") as file:
             head = file.read(HEAD).decode("utf-8", "replace").split("\n")
         lines = Offsets.of(path, size, stable=False).total()
     except FileNotFoundError:
-        return None
+        return None, False
     except OSError:
-        head, lines = [""], 0
+        head, lines, ours = [""], 0, True
     title = head[0].lstrip("# ").strip() or path.stem
     fields = dict(line.split(": ", 1) for line in head[1:12] if ": " in line)
-    name = path.stem if path.stem not in taken else f"{path.stem}~{path.parent.name}"
     touched = state.st_mtime_ns // 1_000_000
-    return Transcript(
-        name, fields.get("scope") or path.parent.name, shown_title(title[:200], settings), path,
-        lines, size, touched, touched, touched, False,
+    item = Transcript(
+        path.stem, fields.get("scope") or path.parent.name, shown_title(title[:200], settings),
+        path, lines, size, touched, touched, touched, False,
     )  # fmt: skip
+    return item, not ours
+
+
+_SORT_SQL = {
+    "touched": "updated_at",
+    "title": "title COLLATE NOCASE",
+    "size": "size",
+    "lines": "lines",
+    "scope": "scope",
+}
+_SORT_KEY: Mapping[str, Callable[[Transcript], int | str]] = {
+    "touched": lambda item: item.touched_at,
+    "title": lambda item: item.title,
+    "size": lambda item: item.size,
+    "lines": lambda item: item.lines,
+    "scope": lambda item: item.scope,
+}
+_Key = tuple[Any, str]
 
 
 def listing(
@@ -157,43 +281,135 @@ def listing(
     text: str = "",
     sort: str = "touched",
     descending: bool = True,
-    offset: int = 0,
+    after: str = "",
+    before: str = "",
     limit: int = 100,
 ) -> Listing:
-    """A page of the library, filtered by scope and by words in title or id."""
-    items = [item for item in transcripts(store, settings) if scope in (None, item.scope)]
-    for word in text.casefold().split():
-        items = [item for item in items if word in f"{item.title} {item.id}".casefold()]
-    keys = {
-        "touched": lambda t: t.touched_at, "title": lambda t: t.title.casefold(),
-        "size": lambda t: t.size, "lines": lambda t: t.lines, "scope": lambda t: t.scope,
-    }  # fmt: skip
-    items.sort(key=lambda t: t.id)
-    items.sort(key=keys.get(sort, keys["touched"]), reverse=descending)
-    return Listing(
-        tuple(items[offset : offset + limit]), len(items), sum(t.lines for t in items),
-        sum(t.size for t in items),
+    """A page of the library, filtered by scope and by words in title or id.
+
+    The index is filtered, sorted and paged by key in SQL; the files of other programs, which have
+    no row there, are merged in. `after` and `before` are a Listing's; with neither it is the first
+    page. A transcript whose file is gone is listed, with `on_disk` false. Raises InvalidInput for a
+    place that is not in the list any more.
+    """
+    words = text.casefold().split()
+    foreign = [
+        item
+        for item in _foreign_files(store, settings)
+        if scope in (None, item.scope)
+        and all(word in f"{item.title} {item.id}".casefold() for word in words)
+    ]
+    where, values = "", []
+    if scope is not None:
+        where, values = "AND scope = ?", [scope]
+    for word in words:
+        where += " AND instr(fold(title || ' ' || session_id), ?)"
+        values.append(word)
+    total = lines = size = 0
+    if store.has_table("transcripts"):
+        sums = (
+            "SELECT count(*), total(lines), total(size) FROM transcripts WHERE removed_at IS NULL"
+        )
+        ((total, lines, size),) = store.rows(f"{sums} {where}", values)
+    whole = Listing(
+        (), total + len(foreign), int(lines) + sum(item.lines for item in foreign),
+        int(size) + sum(item.size for item in foreign),
     )  # fmt: skip
+    if not limit:
+        return whole
+    backwards = bool(before)
+    place = _place(store, foreign, sort, before or after) if before or after else None
+    down = descending != backwards
+    ours = _page(store, settings, where, values, sort, down, place, limit + 1)
+    theirs = [((_SORT_KEY[sort](item), item.id), item) for item in foreign]
+    if place is not None:
+        limits = _rank(place, sort)
+        theirs = [
+            pair
+            for pair in theirs
+            if (_rank(pair[0], sort) < limits if down else _rank(pair[0], sort) > limits)
+        ]
+    pairs = sorted([*ours, *theirs], key=lambda pair: _rank(pair[0], sort), reverse=down)
+    more = len(pairs) > limit
+    pairs = pairs[:limit]
+    if backwards:
+        pairs.reverse()
+    has_after, has_before = (True, more) if backwards else (more, place is not None)
+    return replace(
+        whole, items=tuple(item for _, item in pairs),
+        after=_cursor(pairs[-1][0]) if pairs and has_after else None,
+        before=_cursor(pairs[0][0]) if pairs and has_before else None,
+    )  # fmt: skip
+
+
+def _page(
+    store: Store, settings: Settings, where: str, values: Sequence[object], sort: str, down: bool,
+    place: _Key | None, limit: int,
+) -> list[tuple[_Key, Transcript]]:  # fmt: skip
+    if not store.has_table("transcripts"):
+        return []
+    key, order = _SORT_SQL[sort], "DESC" if down else "ASC"
+    if place is not None:
+        where += f" AND ({key}, session_id) {'<' if down else '>'} (?, ?)"
+        values = [*values, *place]
+    rows = store.rows(
+        f"SELECT {_COLUMNS}, {key} FROM transcripts WHERE removed_at IS NULL {where}"
+        f" ORDER BY {key} {order}, session_id {order} LIMIT ?",
+        [*values, limit],
+    )
+    make = _item(settings, texts(settings.transcripts_dir))
+    return [((row[9], as_text(row[0])), make(row)) for row in rows]
+
+
+def _rank(key: _Key, sort: str) -> tuple[int, Any, bytes]:
+    """The order that SQLite gives the key of a row: numbers before texts, texts by their bytes, and
+    those of a title as if they were small ASCII letters."""
+    value, name = key
+    if not isinstance(value, int | float | str):
+        return 2, as_text(value).encode("utf-8", "replace"), name.encode("utf-8", "replace")
+    if isinstance(value, str):
+        folded = value.encode("utf-8", "replace")
+        folded = folded.lower() if sort == "title" else folded
+        return 1, folded, name.encode("utf-8", "replace")
+    return 0, value, name.encode("utf-8", "replace")
+
+
+def _cursor(key: _Key) -> str:
+    """The place of a row in a link. A title may hold a credential, so of a text the id is enough."""
+    value, name = key
+    return f"{value}~{name}" if isinstance(value, int) else f"~{name}"
+
+
+def _place(store: Store, foreign: Sequence[Transcript], sort: str, cursor: str) -> _Key:
+    value, _, name = cursor.partition("~")
+    if value.isascii() and value.removeprefix("-").isdigit() and len(value) < 19:
+        return int(value), name
+    if store.has_table("transcripts"):
+        sql = f"SELECT {_SORT_SQL[sort]} FROM transcripts WHERE session_id = ?"
+        for (found,) in store.rows(sql, (name,)):
+            return found, name
+    for item in foreign:
+        if item.id == name:
+            return _SORT_KEY[sort](item), name
+    raise InvalidInput("That place in the list is gone. Begin with its first page.", "after")
 
 
 def get(store: Store, settings: Settings, session_id: str) -> Transcript:
     """One transcript that is on disk, also one that another program gave a name which is no id of
     a session. Raises NotFound."""
-    if store.has_table("transcripts"):
-        row = store.first(
-            TranscriptRow.select().where(
-                TranscriptRow.session_id == session_id, TranscriptRow.removed_at.is_null()
-            )
-        )
-        if row is not None and safe_path(settings, session_id, row.path) is not None:
-            item = _of_row(row, settings)
-            if item.path.is_file():
-                return item
-    for path in _files(settings):
-        if session_id in (path.stem, f"{path.stem}~{path.parent.name}"):
-            foreign = _foreign(path, {}, settings)
-            if foreign is not None:
-                return replace(foreign, id=session_id)
+    there = texts(settings.transcripts_dir)
+    for row in _rows(store, "AND session_id = ?", (session_id,)):
+        item = _item(settings, there)(row)
+        if item.on_disk:
+            return item
+    indexed = _indexed(store)
+    for folder, names in there.items():
+        for stem in (session_id, session_id.removesuffix(f"~{folder}")):
+            name = f"{stem}{SUFFIX}"
+            if name in names and name not in indexed.get(folder, frozenset()):
+                item_or_none = _foreign(settings, f"{folder}/{name}")
+                if item_or_none is not None:
+                    return replace(item_or_none, id=session_id)
     raise NotFound(f"There is no transcript of a session {session_id[:60]}.")
 
 

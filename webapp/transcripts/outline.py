@@ -42,7 +42,7 @@ def outline(marks: Sequence[Mark], top: int, mask: bool) -> Outline:
     chosen = wanted[start : start + AROUND]
     items = tuple(
         Item(
-            mark.line, mark.kind.removeprefix("message:"), _label(mark, mask),
+            mark.line, mark.kind.removeprefix("message:"), label(mark, mask),
             start + number == index,
         )
         for number, mark in enumerate(chosen)
@@ -54,12 +54,13 @@ def _is_item(mark: Mark) -> bool:
     return mark.kind in KINDS
 
 
-def _label(mark: Mark, mask: bool) -> str:
-    label = mark.label
-    if mask and len(label) >= LABEL:
+def label(mark: Mark, mask: bool) -> str:
+    """The short name of a message or part."""
+    text = mark.label
+    if mask and len(text) >= LABEL:
         # The cut may have gone through a credential, and the half of one is not known for it.
-        label = _LAST_WORD.sub("…", label)
-    label = secrets.mask(label) if mask else label
-    if mark.kind == "error" and not label.startswith("error"):
-        return f"error: {label}"
-    return label or mark.kind.removeprefix("message:")
+        text = _LAST_WORD.sub("…", text)
+    text = secrets.mask(text) if mask else text
+    if mark.kind == "error" and not text.startswith("error"):
+        return f"error: {text}"
+    return text or mark.kind.removeprefix("message:")

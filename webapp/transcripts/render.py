@@ -27,16 +27,21 @@ class Block:
     """Consecutive lines that belong together: a heading and what stands under it.
 
     `id` names the message or part, `kind` gives the colour in the gutter, `label` a short name for
-    an outline. `pruned` says that OpenCode has cleared the output from the model's view. `whole` are
-    the lines as they would be without a cut, where something was cut.
+    an outline. `pruned` says that OpenCode has cleared the output from the model's view. `whole` is
+    the text as it would be without a cut, where something was cut.
     """
 
     id: str
     kind: str
-    lines: tuple[str, ...]
+    text: str
     label: str = ""
     pruned: bool = False
-    whole: tuple[str, ...] = ()
+    whole: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines of the text."""
+        return tuple(self.text.split("\n"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +61,9 @@ def stamp(milliseconds: int) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def split(text: str) -> list[str]:
-    r"""The lines of a text. Only "\n" ends a line; one at the very end adds no empty line."""
-    return text.removesuffix("\n").split("\n")
+def body(text: str) -> str:
+    r"""A text as it stands among lines. Only "\n" ends a line; one at the very end adds none."""
+    return text.removesuffix("\n")
 
 
 def header(session: Session) -> Block:
@@ -74,7 +79,7 @@ def header(session: Session) -> Block:
     ]
     if session.parent_id:
         lines.append(f"parent: {one_line(session.parent_id)}")
-    return Block(session.id, "header", tuple(lines), one_line(session.title)[:LABEL])
+    return Block(session.id, "header", "\n".join(lines), one_line(session.title)[:LABEL])
 
 
 def message(item: Message, inline_max: int) -> Rendered:
@@ -98,23 +103,24 @@ def message(item: Message, inline_max: int) -> Rendered:
         words.append("unreadable")
     lines = [" · ".join(word for word in words if word)]
     if item.data is None and item.raw and not any(part.raw == item.raw for part in item.parts):
-        lines += split(item.raw)
+        lines.append(body(item.raw))
     blocks = []
     for number, part in enumerate(item.parts):
         block = _part(part, item, number == 0, inline_max)
-        if any(line.startswith(_CUT) for line in block.lines):
-            block = replace(block, whole=_part(part, item, number == 0, sys.maxsize).lines)
+        if "\n" + _CUT in block.text:
+            block = replace(block, whole=_part(part, item, number == 0, sys.maxsize).text)
         blocks.append(block)
     blocks += _message_extras(item, data)
     label = _first_text(item) or item.role
     if compaction:
         label = "compaction summary" if data.get("summary") is True else "compaction"
-    return Rendered(Block(item.id, kind, tuple(lines), label[:LABEL]), tuple(blocks))
+    return Rendered(Block(item.id, kind, "\n".join(lines), label[:LABEL]), tuple(blocks))
 
 
 def notice(at: int, what: str, lines: list[str], id: str = "") -> Block:
     """A dated line at the end of a transcript, about something that changed above it."""
-    return Block(id, "notice", (f"## notice · {stamp(at)} · {what}", *lines), what[:LABEL])
+    text = "\n".join((f"## notice · {stamp(at)} · {what}", *lines))
+    return Block(id, "notice", text, what[:LABEL])
 
 
 def one_line(text: str) -> str:
@@ -159,23 +165,22 @@ def _message_extras(item: Message, data: Mapping[str, Any]) -> list[Block]:
             text = detail.get("message") or text
         lines = [f"### error · {one_line(str(name or 'unknown'))}"]
         if isinstance(text, str):
-            lines += split(text)
+            lines.append(body(text))
         lines.append(_json(error))
-        blocks.append(Block(f"{item.id}/error", "error", tuple(lines), f"error: {name}"))
+        blocks.append(Block(f"{item.id}/error", "error", "\n".join(lines), f"error: {name}"))
     for key in _EXTRAS:
         if data.get(key) and not (key == "variant" and data[key] == "default"):
             lines = [f"### {key}", *_value(data[key])]
-            blocks.append(Block(f"{item.id}/{key}", "step", tuple(lines), key))
+            blocks.append(Block(f"{item.id}/{key}", "step", "\n".join(lines), key))
     rest = _rest(data, _MESSAGE_KEYS)
     if rest:
-        blocks.append(Block(f"{item.id}/more", "step", ("### more", *rest), "more"))
+        blocks.append(Block(f"{item.id}/more", "step", "\n".join(("### more", *rest)), "more"))
     return blocks
 
 
 def _part(part: Part, item: Message, first: bool, inline_max: int) -> Block:
     if part.data is None:
-        lines = ("### unreadable part", *split(part.raw))
-        return Block(part.id, "error", lines, "unreadable part")
+        return Block(part.id, "error", f"### unreadable part\n{body(part.raw)}", "unreadable part")
     render = _RENDERERS.get(part.type, _unknown)
     return render(part, part.data, item, first, inline_max)
 
@@ -189,7 +194,8 @@ def _text(part: Part, data: Mapping[str, Any], item: Message, first: bool, _max:
     extra = _rest(data, {"type", "text", "synthetic", "ignored", "time", "id", "metadata"})
     extra += _labelled("metadata", data.get("metadata"))
     heading = [] if first and not flags else [" · ".join(["### text", *flags])]
-    return Block(part.id, kind, (*heading, *split(text), *extra), one_line(text[:200])[:LABEL])
+    whole = "\n".join((*heading, body(text), *extra))
+    return Block(part.id, kind, whole, one_line(text[:200])[:LABEL])
 
 
 def _reasoning(part: Part, data: Mapping[str, Any], item: Message, first: bool, _max: int) -> Block:
@@ -199,13 +205,13 @@ def _reasoning(part: Part, data: Mapping[str, Any], item: Message, first: bool, 
     time = _dict(data.get("time"))
     words = ["### reasoning", _seconds(time.get("start"), time.get("end"))]
     extra = _rest(data, {"type", "text", "time", "id"})
-    lines = [" · ".join(w for w in words if w), *split(text), *extra]
-    return Block(part.id, "reasoning", tuple(lines), "reasoning")
+    lines = [" · ".join(w for w in words if w), body(text), *extra]
+    return Block(part.id, "reasoning", "\n".join(lines), "reasoning")
 
 
 def _tool(part: Part, data: Mapping[str, Any], item: Message, first: bool, limit: int) -> Block:
     state = _dict(data.get("state"))
-    status = str(state.get("status") or "unknown state")
+    status = one_line(str(state.get("status") or "unknown state"))
     time = _dict(state.get("time"))
     call = one_line(str(data.get("callID") or ""))
     tool = one_line(str(data.get("tool") or "unknown tool"))
@@ -226,7 +232,8 @@ def _tool(part: Part, data: Mapping[str, Any], item: Message, first: bool, limit
     if output is not None:
         lines.append("#### output")
         text = output if isinstance(output, str) else _json(output)
-        lines += split(_cut(text, limit, call or part.id)) if text else []
+        if text:
+            lines.append(body(_cut(text, limit, call or part.id)))
     if state.get("error") is not None:
         lines += ["#### error", *_value(state["error"])]
     lines += _metadata(_dict(state.get("metadata")), state, limit, call or part.id)
@@ -254,7 +261,11 @@ def _tool(part: Part, data: Mapping[str, Any], item: Message, first: bool, limit
     kind = "error" if status == "error" else "tool"
     shown = one_line(title) if isinstance(title, str) else ""
     return Block(
-        part.id, kind, tuple(lines), f"{tool} {shown}".strip()[:LABEL], bool(time.get("compacted"))
+        part.id,
+        kind,
+        "\n".join(lines),
+        f"{tool} {shown}".strip()[:LABEL],
+        bool(time.get("compacted")),
     )
 
 
@@ -280,7 +291,7 @@ def _metadata(
 def _file(part: Part, data: Mapping[str, Any], item: Message, first: bool, limit: int) -> Block:
     lines = _file_lines(data, limit, part.id)
     return Block(
-        part.id, "file", tuple(lines), one_line(str(data.get("filename") or "file"))[:LABEL]
+        part.id, "file", "\n".join(lines), one_line(str(data.get("filename") or "file"))[:LABEL]
     )
 
 
@@ -301,7 +312,7 @@ def _patch(part: Part, data: Mapping[str, Any], item: Message, first: bool, _max
     if isinstance(files, list):
         lines += [one_line(name) if isinstance(name, str) else _json(name) for name in files]
     lines += _rest(data, {"type", "hash", "id"} | ({"files"} if isinstance(files, list) else set()))
-    return Block(part.id, "file", tuple(lines), "patch")
+    return Block(part.id, "file", "\n".join(lines), "patch")
 
 
 def _step(part: Part, data: Mapping[str, Any], item: Message, first: bool, _max: int) -> Block:
@@ -323,7 +334,8 @@ def _step(part: Part, data: Mapping[str, Any], item: Message, first: bool, _max:
         words.append(f"snapshot {one_line(data['snapshot'])}")
     known = {"type", "reason", "cost", "id"} | ({"tokens"} if tokens else set())
     known |= {"snapshot"} if isinstance(data.get("snapshot"), str) else set()
-    return Block(part.id, "step", (" · ".join(words), *_rest(data, known)), part.type)
+    text = "\n".join((" · ".join(words), *_rest(data, known)))
+    return Block(part.id, "step", text, part.type)
 
 
 def _compaction(part: Part, data: Mapping[str, Any], item: Message, first: bool, _m: int) -> Block:
@@ -331,17 +343,17 @@ def _compaction(part: Part, data: Mapping[str, Any], item: Message, first: bool,
     if "auto" in data:
         words.append("automatic" if data["auto"] else "manual")
     lines = [" · ".join(words), *_rest(data, {"type", "auto", "id"})]
-    return Block(part.id, "compaction", tuple(lines), "compaction")
+    return Block(part.id, "compaction", "\n".join(lines), "compaction")
 
 
 def _unknown(part: Part, data: Mapping[str, Any], item: Message, first: bool, _max: int) -> Block:
-    lines = (f"### {one_line(part.type)}", _json(data))
-    return Block(part.id, "step", lines, part.type[:LABEL])
+    text = f"### {one_line(part.type)}\n{_json(data)}"
+    return Block(part.id, "step", text, part.type[:LABEL])
 
 
 def _fields(part: Part, data: Mapping[str, Any], item: Message, first: bool, _max: int) -> Block:
     lines = [f"### {part.type}", *_rest(data, {"type", "id"})]
-    return Block(part.id, "step", tuple(lines), part.type)
+    return Block(part.id, "step", "\n".join(lines), part.type)
 
 
 _RENDERERS = {
@@ -370,12 +382,17 @@ def _dict(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
+
+
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+    if type(value) is int:
+        return str(value)
+    return _ENCODER.encode(value)
 
 
 def _value(value: Any) -> list[str]:
-    return split(value) if isinstance(value, str) else [_json(value)]
+    return [body(value) if isinstance(value, str) else _json(value)]
 
 
 def _labelled(key: str, value: Any) -> list[str]:
@@ -384,7 +401,7 @@ def _labelled(key: str, value: Any) -> list[str]:
         return []
     text = value if isinstance(value, str) else _json(value)
     if "\n" in text:
-        return [f"{one_line(key)}:", *split(text)]
+        return [f"{one_line(key)}:", body(text)]
     return [f"{one_line(key)}: {text}"]
 
 

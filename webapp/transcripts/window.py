@@ -83,11 +83,11 @@ def read(
         transcript.path, shown.first - above, shown.last, transcript.size, transcript.ours,
         LINE_SHOWN + SPARE,
     )  # fmt: skip
-    lines = [_short(line) for line in long]
+    lines = [shortened(line, LINE_SHOWN) for line in long]
     # Of a cut line, so that a link means the same whether the line is shown whole or not.
     hashes = [line_hash(line.text) for line in lines]
     texts = [
-        _masked_end(line.text, short.text) if mask and short.cut else short.text
+        masked_end(line.text, short.text) if mask and short.cut else short.text
         for line, short in zip(long, lines, strict=True)
     ]
     for index, line in enumerate(lines):
@@ -125,16 +125,16 @@ def masked_line(transcript: Transcript, number: int) -> str:
     return texts[number - first] if number - first < len(lines) else ""
 
 
-def _short(line: Line) -> Line:
-    """A line cut to LINE_SHOWN bytes."""
+def shortened(line: Line, limit: int) -> Line:
+    """A line cut to `limit` bytes."""
     data = line.text.encode()
-    if len(data) <= LINE_SHOWN:
+    if len(data) <= limit:
         return line
-    text = data[:LINE_SHOWN].decode("utf-8", "ignore")
-    return Line(line.number, text, line.cut + len(data) - LINE_SHOWN)
+    text = data[:limit].decode("utf-8", "ignore")
+    return Line(line.number, text, line.cut + len(data) - limit)
 
 
-def _masked_end(long: str, short: str) -> str:
+def masked_end(long: str, short: str) -> str:
     """The text of a cut line, masked with what follows the cut in view: the half of a credential,
     or one whose next character is gone, is not known for what it is."""
     pieces, position = [], 0

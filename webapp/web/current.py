@@ -16,6 +16,7 @@ from webapp.settings import Settings
 from webapp.store import Store, now_ms
 from webapp.transcripts.watch import Watcher
 from webapp.web.jobs import Jobs
+from webapp.web.searches import Searches
 
 KEY = "opencode-memory"
 STORELESS = ("static", "care.healthz")
@@ -31,6 +32,7 @@ class Services:
     jobs: Jobs
     watcher: Watcher
     cache: Cache = field(default_factory=Cache)
+    searches: Searches = field(default_factory=Searches)
 
 
 def services() -> Services:
@@ -74,6 +76,11 @@ def record_store() -> Store:
 def jobs() -> Jobs:
     """The jobs of this process."""
     return services().jobs
+
+
+def searches() -> Searches:
+    """The searches of the transcripts that go on in this process."""
+    return services().searches
 
 
 def cached_facets() -> Facets:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flask import Flask
 from markupsafe import Markup, escape
 
+from webapp import secrets
 from webapp.memory.search import MARK_OFF, MARK_ON
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 _LONGEST = 10**30
 """Beyond this no time is told apart; a larger number may not even be a float."""
@@ -22,6 +26,7 @@ _UNITS = ((31_536_000, "y"), (2_592_000, "mo"), (604_800, "w"), (86_400, "d"), (
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
 )
+_LINE_END = re.compile(r"\r(?=\n|\Z)")
 
 
 def _bounded(milliseconds: int) -> int:
@@ -99,11 +104,14 @@ def marked(text: str) -> Markup:
     return Markup("").join(pieces)
 
 
-def _picture(match: re.Match[str]) -> Markup:
+def _name(match: re.Match[str]) -> str:
     char = match[0]
     names = {"\r": "\\r", "\x1b": "\\e", "\0": "\\0"}
-    name = names.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 256 else f"U+{ord(char):04X}")
-    return Markup('<span class="ctl">{}</span>').format(name)
+    return names.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 256 else f"U+{ord(char):04X}")
+
+
+def _picture(match: re.Match[str]) -> Markup:
+    return Markup('<span class="ctl">{}</span>').format(_name(match))
 
 
 def visible(text: str) -> Markup:
@@ -118,28 +126,118 @@ def visible(text: str) -> Markup:
 
 def spanned(text: str, spans: tuple[tuple[int, int], ...]) -> Markup:
     """Escapes a text and marks the given places in it."""
-    pieces = []
-    position = 0
-    for start, end in spans:
-        if start < position or end <= start:
-            continue
-        pieces.append(visible(text[position:start]))
-        pieces.append(Markup("<mark>{}</mark>").format(visible(text[start:end])))
-        position = end
-    pieces.append(visible(text[position:]))
+    pieces: list[Markup] = []
+    _mark(pieces, text, 0, len(text), _apart(spans))
     return Markup("").join(pieces)
 
 
+def _apart(spans: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
+    """The last span comes first."""
+    found: list[tuple[int, int]] = []
+    for start, end in spans:
+        if start < end and (not found or start >= found[-1][1]):
+            found.append((start, end))
+    return found[::-1]
+
+
+def _mark(
+    pieces: list[Markup], text: str, position: int, stop: int, spans: list[tuple[int, int]]
+) -> None:
+    """Adds a stretch of a text to `pieces`; spans that end in it are taken off."""
+    while spans and spans[-1][0] < stop:
+        start, end = max(position, spans[-1][0]), min(stop, spans[-1][1])
+        pieces.append(visible(text[position:start]))
+        pieces.append(Markup("<mark>{}</mark>").format(visible(text[start:end])))
+        position = end
+        if spans[-1][1] > stop:
+            return
+        spans.pop()
+    pieces.append(visible(text[position:stop]))
+
+
 def highlight(text: str, needle: str) -> Markup:
-    """Escapes a line and marks every occurrence of a text, whatever its case."""
-    if not needle:
-        return visible(text)
-    found = re.finditer(re.escape(needle), text, re.IGNORECASE)
-    return spanned(text, tuple(m.span() for m in found))
+    """Escapes a line, marks every occurrence of a text, whatever its case, and notes the colours
+    that a terminal would show."""
+    found = re.finditer(re.escape(needle), text, re.IGNORECASE) if needle else ()
+    spans = tuple(m.span() for m in found)
+    return _coloured(text, spans) if "\x1b[" in text else spanned(text, spans)
+
+
+_SGR = re.compile("\x1b\\[([0-9;]{0,30})m")
+_ON = {1: "bold", 2: "dim", 3: "italic", 4: "underline"}
+_OFF = {22: ("bold", "dim"), 23: ("italic",), 24: ("underline",), 27: (), 29: (), 49: ()}
+_COLOURS = (39, *range(30, 38), *range(90, 98))
+MAX_SGR = 2_000
+"""Sequences of one line that are understood: each becomes two elements, which a browser that gets a
+million of them does not survive. The others are shown as text."""
+
+
+def _coloured(text: str, spans: tuple[tuple[int, int], ...]) -> Markup:
+    """Escapes and marks a text. Sequences for the 16 colours, bold, dim, italic and underline stand
+    in an element of class `sgr`, and what they colour in one of class `ansi-31` or `ansi-bold`;
+    other sequences are text."""
+    left = _apart(spans)
+    pieces: list[Markup] = []
+    position, style = 0, dict[str, str]()
+    for number, match in enumerate(_SGR.finditer(text)):
+        after = _restyled(style, match[1]) if number < MAX_SGR else None
+        if after is None:
+            continue
+        _styled(pieces, text, position, match.start(), left, style)
+        pieces.append(Markup('<span class="sgr">'))
+        _mark(pieces, text, match.start(), match.end(), left)
+        pieces.append(Markup("</span>"))
+        position, style = match.end(), after
+    _styled(pieces, text, position, len(text), left, style)
+    return Markup("").join(pieces)
+
+
+def _styled(
+    pieces: list[Markup], text: str, start: int, stop: int, spans: list[tuple[int, int]],
+    style: dict[str, str],
+) -> None:  # fmt: skip
+    if start == stop:
+        return
+    if style:
+        names = " ".join(f"ansi-{name}" for name in style.values())
+        pieces.append(Markup('<span class="{}">').format(names))
+    _mark(pieces, text, start, stop, spans)
+    if style:
+        pieces.append(Markup("</span>"))
+
+
+def _restyled(style: dict[str, str], codes: str) -> dict[str, str] | None:
+    """The style after a sequence, or None when it says something that is not shown."""
+    after = dict(style)
+    for code in (int(code or 0) for code in codes.split(";")):
+        if code == 0:
+            after = {}
+        elif code in _ON:
+            after[_ON[code]] = _ON[code]
+        elif code in _OFF:
+            for name in _OFF[code]:
+                after.pop(name, None)
+        elif code in _COLOURS:
+            after.pop("colour", None)
+            if code != 39:
+                after["colour"] = str(code)
+        else:
+            return None
+    return after
+
+
+def coloured(rows: Iterable[Any]) -> bool:
+    """Whether a line among these holds a sequence that colours text."""
+    return any(
+        _restyled({}, match[1]) is not None
+        for row in rows
+        if "\x1b[" in row.text
+        for match in _SGR.finditer(row.text)
+    )
 
 
 @lru_cache(maxsize=1)
-def _markdown() -> object:
+def _markdown() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     # Images are off: a remote one would tell a third party that this page is being read.
@@ -150,15 +248,35 @@ def _markdown() -> object:
 
 def markdown(text: str) -> Markup:
     """Markdown as safe HTML: no raw HTML, no images, links only to http, https and mailto."""
+    return _clean(_markdown().render(text), "pass_through")
+
+
+def message(text: str, mask: bool) -> Markup:
+    """Markdown of a message as safe HTML, under a heading of the page: its headings begin at the
+    third level, characters that are not seen are named, and a link that leads to no other site is
+    text, as what it leads to is a file of the project. `mask` is for a credential that only the
+    rendered text has in one piece (`ghp\\_…`); one in the text as it is, is masked already."""
+    parser = _markdown()
+    named = _HIDDEN.sub(_name, _LINE_END.sub("", text))
+    tokens = parser.parse(named)
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+    html = _clean(parser.renderer.render(tokens, parser.options, {}), "deny")
+    # No credential has room for a "<", so that no tag is taken for a part of one.
+    return Markup(secrets.mask(html)) if mask else html  # noqa: S704 - nh3 has cleaned it
+
+
+def _clean(html: str, relative: Literal["pass_through", "deny"]) -> Markup:
     import nh3
 
-    html = _markdown().render(text)  # type: ignore[attr-defined]
     clean = nh3.clean(
         html,
         tags={"p", "br", "hr", "em", "strong", "code", "pre", "blockquote", "ul", "ol", "li", "a",
               "h1", "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"},
         attributes={"a": {"href"}},
         url_schemes={"http", "https", "mailto"},
+        url_relative=relative,
         link_rel="noopener noreferrer",
     )  # fmt: skip
     return Markup(clean)  # noqa: S704 - nh3 has cleaned it
@@ -184,6 +302,7 @@ def init_app(app: Flask) -> None:
     filters: dict[str, Callable[..., Any]] = {
         "when": when, "iso": iso, "age": age, "size": size, "number": number, "marked": marked,
         "visible": visible, "spanned": spanned, "highlight": highlight, "markdown": markdown,
+        "message": message, "coloured": coloured,
         "plural": plural, "past": past, "pair": pair, "counted": counted,
     }  # fmt: skip
     for name, function in filters.items():
