@@ -358,6 +358,35 @@ def test_what_nobody_expected_is_logged_with_its_place_and_kills_nothing(
     assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
 
 
+def test_what_was_due_while_memory_db_was_held_is_exported_later(
+    talk: Talk, store: Store, settings: Settings, watcher: Watcher
+) -> None:
+    with store.writing():
+        receipts.write(store, "forget", "tester", "Forgot", {}, NOW)
+    compact(talk)
+    settings.db.rename(settings.db.with_name("away.db"))
+    settings.db.mkdir()
+    assert watcher.look(NOW) is False
+    settings.db.rmdir()
+    settings.db.with_name("away.db").rename(settings.db)
+    assert watcher.look(NOW + RETRY_MS - 1) is False
+    assert watcher.look(NOW + RETRY_MS) is True
+    assert on_disk(settings) == {talk.id}
+
+
+def test_a_session_that_was_deleted_before_it_was_idle_is_not_made(
+    talk: Talk, settings: Settings
+) -> None:
+    watcher = Watcher(Store(settings.db), replace(settings, auto_export="idle"))
+    talk.user("Hello.")
+    touched = talk.session().updated_at
+    watcher.look(touched)
+    talk.sql("DELETE FROM session WHERE id = ?", talk.id)
+    watcher.look(touched + IDLE_MS)
+    assert not watcher.status.problem
+    assert not settings.data_dir.exists()
+
+
 # Cleaning up -------------------------------------------------------------------------------------
 
 

@@ -80,7 +80,7 @@ class Watcher:
         begun = time.monotonic()
         is_due = True
         while not stopping.wait(LOOK_S):
-            is_due = self.look() or is_due
+            is_due = bool(self._guarded("OpenCode", self.look, now_ms())) or is_due
             if is_due and time.monotonic() - begun >= SWEEP_S:
                 is_due = False
                 self.sweep(stopping.is_set)
@@ -105,7 +105,10 @@ class Watcher:
             self._checked.pop(wait.session.id, None)
         if not due:
             return False
-        return bool(self._guarded("memory.db", lambda: self._export(list(due.values()), at), at))
+        done = self._guarded("memory.db", lambda: self._export(list(due.values()), at), at)
+        if done is None:
+            self._waiting |= {name: _Wait(session, at + RETRY_MS) for name, session in due.items()}
+        return bool(done)
 
     def sweep(self, stopped: Callable[[], bool] = lambda: False, now: int | None = None) -> None:
         """Cleans up by the limits of the settings, if there are any. Never raises."""
@@ -150,25 +153,28 @@ class Watcher:
             return False
         exported_to = row.updated_at if row is not None else at - CATCH_UP_MS
         with opencode.reading(session.db) as connection:
+            fresh = opencode.session_in(connection, session.db, session.id)
+            if fresh is None:
+                return False  # removed in OpenCode meanwhile
             finished = opencode.last_compaction(
                 connection, session.id, exported_to - COMPACTING_MS
             ) or 0  # fmt: skip
         compacted = finished > max(exported_to, self._compacted.get(session.id, 0))
-        idle_at = min(session.updated_at, at) + IDLE_MS
+        idle_at = min(fresh.updated_at, at) + IDLE_MS
         if not compacted and self._settings.auto_export != "idle":
             return False
         if not compacted and idle_at > at:
-            self._waiting[session.id] = _Wait(session, idle_at)
+            self._waiting[session.id] = _Wait(fresh, idle_at)
             return False
-        done = export(self._store, self._settings, session, at)
+        done = export(self._store, self._settings, fresh, at)
         if done.added:
             self.status = replace(self.status, exported=self.status.exported + 1)
         if compacted and done.unfinished and not done.added:
-            self._waiting[session.id] = _Wait(session, at + RETRY_MS)
+            self._waiting[session.id] = _Wait(fresh, at + RETRY_MS)
         elif compacted:
             self._compacted[session.id] = finished
         if self._settings.auto_export == "idle" and idle_at > at:
-            self._waiting.setdefault(session.id, _Wait(session, idle_at))
+            self._waiting.setdefault(session.id, _Wait(fresh, idle_at))
         return compacted
 
     def _guarded(self, kind: str, work: Callable[[], _T], at: int) -> _T | None:
