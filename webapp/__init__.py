@@ -27,6 +27,7 @@ def create_app(settings: Settings) -> Flask:
 
     from webapp import pages
     from webapp.store import Store
+    from webapp.transcripts.watch import Watcher
     from webapp.web import current, filters, guards, render
     from webapp.web.jobs import Jobs
 
@@ -46,7 +47,9 @@ def create_app(settings: Settings) -> Flask:
     app.jinja_env.undefined = StrictUndefined
     app.jinja_env.trim_blocks = True
     app.jinja_env.lstrip_blocks = True
-    app.extensions[current.KEY] = current.Services(settings, Store(settings.db), Jobs())
+    store = Store(settings.db)
+    watcher = Watcher(store, settings)
+    app.extensions[current.KEY] = current.Services(settings, store, Jobs(), watcher)
     guards.init_app(app, settings)
     current.init_app(app)
     render.init_app(app)

@@ -24,7 +24,8 @@ PLUGIN = "@log0u7/opencode-memory"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table: `type` is str, int, bool or Path; `low`/`high` bound an int."""
+    """One row of the table: `type` is str, int, bool or Path; `low`/`high` bound an int, `choices`
+    are the words that a str may be."""
 
     name: str
     type: type
@@ -32,7 +33,10 @@ class Setting:
     help: str
     low: int = 0
     high: int = 10**12
+    choices: tuple[str, ...] = ()
 
+
+AUTO_EXPORT = ("compacted", "idle", "off")
 
 TABLE: tuple[Setting, ...] = (
     Setting("data_dir", Path, None, "Folder of memory.db and the transcripts."),
@@ -45,12 +49,20 @@ TABLE: tuple[Setting, ...] = (
         "inline_output_max_bytes", int, 50_000, "Longer tool output is cut head and tail.", 100
     ),
     Setting(
+        "auto_export", str, "compacted",
+        "Export a session by itself when compacted, also when idle, or off.", choices=AUTO_EXPORT,
+    ),
+    Setting(
         "retention_days", int, 0, "Cleanup: remove transcripts untouched for longer; 0 is off."
     ),
     Setting("keep_recent", int, 10, "Cleanup: the newest per project that are never removed."),
     Setting("max_sessions", int, 0, "Cleanup: most transcripts per project; 0 is off."),
+    Setting(
+        "auto_sweep", bool, True,
+        "Cleanup by itself, by retention_days and max_sessions if they are set.",
+    ),
     Setting("mask", bool, True, "Mask credentials where transcript text is shown."),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +78,11 @@ class Settings:
     port: int
     trash_days: int
     inline_output_max_bytes: int
+    auto_export: str
     retention_days: int
     keep_recent: int
     max_sessions: int
+    auto_sweep: bool
     mask: bool
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -120,11 +134,16 @@ def _coerce(row: Setting, value: Any, origin: str) -> Any:
             return Path(value).expanduser().absolute()
         if not isinstance(value, str) or not value.strip():
             raise ValueError
-        return value.strip()
+        if row.choices and value.strip().lower() not in row.choices:
+            raise ValueError
+        return value.strip().lower() if row.choices else value.strip()
     except (ValueError, TypeError, RuntimeError) as error:
-        wanted = {bool: "true or false", int: "a whole number", Path: "a path", str: "a word"}
+        words = {bool: "true or false", int: "a whole number", Path: "a path", str: "a word"}
+        wanted = words[row.type]
+        if row.choices:
+            wanted = f"{', '.join(row.choices[:-1])} or {row.choices[-1]}"
         raise InvalidInput(
-            f"{row.name} must be {wanted[row.type]}, but {origin} says “{str(value)[:60]}”.",
+            f"{row.name} must be {wanted}, but {origin} says “{str(value)[:60]}”.",
             row.name,
         ) from error
 

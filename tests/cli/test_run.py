@@ -326,3 +326,67 @@ def test_serve_tells_a_program_where_it_is(serve: Callable[..., Server]) -> None
     assert told["pid"] == server.process.pid
     assert told["url"] == f"http://127.0.0.1:{told['port']}/"
     assert server.get("healthz")[0] == 200
+
+
+# The watcher and the space --------------------------------------------------------------------------
+
+
+def test_serve_exports_a_session_by_itself_once_it_was_compacted(
+    serve: Callable[..., Server], program: Any, newest_db: Path
+) -> None:
+    with closing(sqlite3.connect(newest_db)) as db, db:
+        (compacted,) = db.execute(
+            "SELECT session_id FROM message WHERE json_extract(data, '$.summary') = 1 LIMIT 1"
+        ).fetchone()
+        now = time.time_ns() // 1_000_000
+        db.execute("UPDATE session SET time_updated = ? WHERE id = ?", (5, compacted))
+        db.execute("UPDATE message SET time_updated = 5, time_created = 5,"
+                   " data = json_set(data, '$.time.completed', 5)")  # fmt: skip
+    folder = program.home / ".local/share/opencode-memory"
+    server = serve("--opencode-db", str(newest_db))
+    time.sleep(4)
+    assert not folder.exists()
+    with closing(sqlite3.connect(newest_db)) as db, db:
+        db.execute(
+            "UPDATE message SET time_created = ?, time_updated = ?,"
+            " data = json_set(data, '$.time.completed', ?)"
+            " WHERE session_id = ? AND json_extract(data, '$.summary') = 1",
+            (now, now + 1, now + 1, compacted),
+        )
+    deadline = time.monotonic() + 20
+    while not list(folder.glob("transcripts/*/*.md")):
+        assert time.monotonic() < deadline, server.log.read_text()
+        time.sleep(0.05)
+    assert [path.stem for path in folder.glob("transcripts/*/*.md")] == [compacted]
+    while b"1 exported" not in server.get("settings")[1]:
+        assert time.monotonic() < deadline, server.log.read_text()
+        time.sleep(0.05)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(20) == 0
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_unused_bytes_are_told_and_given_back(cli: Any) -> None:
+    cli.save("Kept")
+    assert "doctor --vacuum" not in cli.done("doctor").out
+    with closing(sqlite3.connect(cli.db)) as db, db:
+        for number in range(40):
+            db.execute(
+                "INSERT INTO entries (id, scope, kind, title, body, created_at, updated_at)"
+                " VALUES (?, 'global', 'fact', ?, ?, 1, 1)",
+                (f"long-{number}", f"Long {number}", "x" * 100_000),
+            )
+        db.execute("DELETE FROM entries WHERE id LIKE 'long-%'")
+    told = cli.done("doctor").out
+    assert re.search(r"ok   space: [\d,]+ bytes are unused; .* doctor --vacuum", told)
+    size = cli.db.stat().st_size
+    done = cli.done("doctor", "--vacuum").out
+    assert re.search(r"ok   vacuum: [\d,]+ bytes before, [\d,]+ after; receipt \d+", done)
+    assert "bytes are unused" not in done and "BAD" not in done
+    assert cli.db.stat().st_size < size - 1_000_000
+    assert "Kept" in cli.done("search", "kept", "--everywhere").out
+
+
+def test_a_vacuum_of_an_unused_installation_makes_nothing(cli: Any) -> None:
+    cli.done("doctor", "--vacuum")
+    assert not cli.data_dir.exists()

@@ -272,3 +272,101 @@ def test_a_transcript_that_cannot_be_removed_is_told_and_the_rest_goes(
     assert EMPTY not in files(full)
     assert job.status == 200
     assert KEYS in job.text
+
+
+# What was removed and lies aside ----------------------------------------------------------------
+
+
+def figures(answer: Any) -> dict[str, str]:
+    """The figures between the form and the plan."""
+    boxes = answer.doc.one("dl", class_="figures").all("div")
+    return {box.one("dt").text: box.one("dd").text for box in boxes}
+
+
+def test_an_unused_installation_has_nothing_to_give_back(site: Any) -> None:
+    answer = site.get("/cleanup")
+    assert figures(answer) == {
+        "in the 7-day trash": "0 B", "transcripts in it": "0", "the next goes": "—",
+        "reclaimed so far": "0 B",
+    }  # fmt: skip
+    assert not answer.has_form("/cleanup/trash")
+    assert not site.settings.data_dir.exists()
+
+
+def test_the_bytes_are_told_before_in_between_and_after(full: Any) -> None:
+    answer = dry_run(full, session=f"{KEYS} {EMPTY}", keep_recent="0")
+    planned_bytes = figures(answer)["reclaimable"]
+    assert planned_bytes in plan_title(answer)
+    full.finished(apply(full, answer))
+
+    page = full.get("/cleanup")
+    shown = figures(page)
+    assert shown["transcripts in it"] == "2"
+    assert shown["the next goes"] in ("in 6 d", "in 7 d", "in 1 w")
+    assert shown["reclaimed so far"] == "0 B"
+    form = page.form("/cleanup/trash")
+    button = form.one("button")
+    assert "for good" in button.attrs["data-confirm"]
+    assert "cannot be put back" in form.text and shown["in the 7-day trash"] in form.text
+    given = full.follow(full.submit(page, form, "Give these bytes back now"))
+    assert given.toasts == [f"Gave {shown['in the 7-day trash']} back."]
+    after = figures(given)
+    assert after["transcripts in it"] == "0" and after["the next goes"] == "—"
+    assert after["reclaimed so far"] == shown["in the 7-day trash"]
+    assert not given.has_form("/cleanup/trash")
+    assert not list((full.settings.data_dir / "trash").glob("*/*"))
+
+    ((number, actor),) = full.rows("SELECT id, actor FROM receipts WHERE action = 'swept'")
+    receipt = full.get(f"/receipts/{number}")
+    assert actor == "tester"
+    assert receipt.main.one("h1").text == "Gave back the bytes of 2 removed transcripts for good"
+    assert receipt.facts["why"] == "on demand"
+    assert set(receipt.facts["ids"].split(", ")) == {KEYS, EMPTY}
+    gone = full.get(f"/transcripts/{KEYS}")
+    assert gone.status == 410 and not gone.has_form(f"/transcripts/{KEYS}/undo")
+
+
+def test_what_was_removed_after_the_page_was_shown_is_kept(full: Any) -> None:
+    full.finished(apply(full, dry_run(full, session=KEYS, keep_recent="0")))
+    page = full.get("/cleanup")
+    full.finished(apply(full, dry_run(full, session=EMPTY, keep_recent="0")))
+    full.follow(full.submit(page, page.form("/cleanup/trash"), "Give these bytes back now"))
+    assert {p.stem for p in (full.settings.data_dir / "trash").glob("*/*.md")} == {EMPTY}
+    again = full.submit(page, page.form("/cleanup/trash"), "Give these bytes back now")
+    assert full.follow(again).toasts == ["There was nothing to give back."]
+
+
+@pytest.mark.parametrize("until", ["", "x", "-1", "1.5", "9" * 20, "²", "<script>"])
+def test_bytes_are_not_given_back_without_saying_which(full: Any, until: str) -> None:
+    full.finished(apply(full, dry_run(full, session=KEYS, keep_recent="0")))
+    answer = full.post("/cleanup/trash", {"until": until})
+    assert answer.status == 400
+    answer.assert_inert()
+    assert list((full.settings.data_dir / "trash").glob("*/*.md"))
+
+
+def test_a_doubtful_clock_is_told(full: Any) -> None:
+    full.finished(apply(full, dry_run(full, session=KEYS, keep_recent="0")))
+    assert "the clock says" not in full.get("/cleanup").text
+    (path,) = (full.settings.data_dir / "trash").glob("*/*.md")
+    os.utime(path, (4_000_000_000, 4_000_000_000))
+    assert "later than the clock says" in full.get("/cleanup").text
+
+
+def test_the_receipt_of_a_killed_cleanup_shows_what_the_index_tells(full: Any) -> None:
+    full.finished(apply(full, dry_run(full, session=f"{KEYS} {EMPTY}", keep_recent="0")))
+    ((number, detail),) = full.rows("SELECT id, detail FROM receipts WHERE action = 'cleanup'")
+    killed = {
+        **json.loads(detail),
+        "interrupted": True,
+        "removed": 0,
+        "bytes": 0,
+        "transcripts": [],
+    }
+    full.rows("UPDATE receipts SET detail = ? WHERE id = ?", json.dumps(killed), number)
+    page = full.get(f"/receipts/{number}")
+    assert page.main.one("h1").text == "Removed 2 transcripts of 2 planned, then stopped"
+    assert len(page.doc.all("tr", data_item="")) == 2
+    full.submit(page, page.form(f"/receipts/{number}/undo"), "Put 2 transcripts back")
+    assert {KEYS, EMPTY} <= files(full)
+    assert len(full.get(f"/receipts/{number}").doc.all("tr", data_item="")) == 2

@@ -32,6 +32,8 @@ WRITES = (
     f"/transcripts/{KEYS}/undo",
     "/receipts/1/undo",
     "/cleanup",
+    "/cleanup/trash",
+    "/vacuum",
     "/jobs/{job}/stop",
 )
 FORM = {"title": "New", "kind": "fact", "scope": "global", "body": "b", "tags": "", "all": "1",

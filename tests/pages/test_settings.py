@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +83,25 @@ def test_health_and_static_files_never_wait_for_the_store(site: Any) -> None:
         for path in ("/healthz", "/static/app.css", "/"):
             assert site.get(path).status == 200
     assert opened == [False, False, True]
+
+
+def test_the_watcher_tells_what_it_did(site: Any, settings: Settings, make_site: Any) -> None:
+    page = site.get("/settings")
+    assert "Auto export: has not run yet, 0 exported since the start, no problem" in page.text
+    watcher = site.app.extensions[current.KEY].watcher
+    assert watcher.look() is True
+    text = site.get("/settings").text
+    assert re.search(r"Auto export: last ran (just now|in a moment|\d+ s ago), \d+ exported", text)
+    (site.settings.opencode_db).write_bytes(b"garbage" * 1000)
+    watcher.look()
+    assert "last problem" in site.get("/settings").text
+    assert "damaged" in site.get("/settings").text
+    off = make_site(replace(settings, auto_export="off"))
+    assert "Auto export: off" in off.get("/settings").text
+
+
+def test_what_the_watcher_exports_is_on_the_pages(site: Any) -> None:
+    watcher = site.app.extensions[current.KEY].watcher
+    watcher.look()
+    assert watcher.status.exported == 2
+    assert "2 transcripts" in site.get("/cleanup").text

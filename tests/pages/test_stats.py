@@ -107,3 +107,26 @@ def test_odd_times_of_another_program_do_not_break_the_plots(site: Any) -> None:
     answer = site.get("/stats")
     assert answer.status == 200
     assert figures(answer)["entries"] == "6"
+
+
+def test_a_smaller_memory_db_is_offered_where_it_is_worth_it(site: Any) -> None:
+    site.save("Kept")
+    assert not site.get("/stats").has_form("/vacuum")
+    for number in range(40):
+        site.foreign_entry(f"long-{number}", body="x" * 100_000)
+    site.rows("DELETE FROM entries WHERE id LIKE 'long-%'")
+    page = site.get("/stats")
+    job = site.finished(site.submit(page, page.form("/vacuum"), "Make memory.db smaller"))
+    assert "memory.db took " in job.text and "1 of 1" in job.text
+    assert not site.get("/stats").has_form("/vacuum")
+    receipt = site.get(next(a for a in job.doc.all("a") if a.text == "Receipt").attrs["href"])
+    assert receipt.main.one("h1").text == "Made memory.db smaller"
+    assert set(receipt.facts) == {"before", "after", "bytes"}
+    assert " MB (" in receipt.facts["before"]
+    assert "Kept" in site.get("/?q=kept").text
+
+
+def test_an_unused_store_is_not_made_by_a_vacuum(site: Any) -> None:
+    job = site.finished(site.post("/vacuum"))
+    assert "There is no memory.db yet" in job.text
+    assert not site.settings.db.exists()

@@ -204,7 +204,7 @@ PAGES = {
     "/trash": 5,
     "/transcripts": 9,
     "/transcripts/ses_0": 6,
-    "/cleanup?max_sessions=1&keep_recent=0": 9,
+    "/cleanup?max_sessions=1&keep_recent=0": 10,
     "/receipts": 4,
     "/stats": 11,
 }

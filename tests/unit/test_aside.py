@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -74,16 +76,142 @@ def test_what_lies_aside_is_private_and_neither_listed_nor_searched(
     assert library.listing(store, settings).total == 0
 
 
+def swept(store: Store) -> list[receipts.Receipt]:
+    return [r for r in receipts.listing(store) if r.action == "swept"]
+
+
 def test_its_bytes_go_after_a_week_and_not_before(
     store: Store, removed: tuple[Settings, dict[str, bytes]]
 ) -> None:
     settings, texts = removed
-    assert aside.sweep(settings, NOW + aside.DAYS * DAY) == 0
+    assert aside.sweep(store, settings, NOW + aside.DAYS * DAY) == 0
     assert cleanup.can_undo(store, settings, LONG)
-    assert aside.sweep(settings, NOW + aside.DAYS * DAY + 1) > sum(map(len, texts.values()))
+    assert swept(store) == []
+    held = aside.contents(settings)
+    assert (held.count, held.first_at, held.last_at) == (len(texts), NOW, NOW)
+    assert held.next_at == NOW + aside.DAYS * DAY
+    freed = aside.sweep(store, settings, NOW + aside.DAYS * DAY + 1)
+    assert freed == held.bytes > sum(map(len, texts.values()))
     assert not cleanup.can_undo(store, settings, LONG)
     with pytest.raises(NotFound, match="7 days"):
         cleanup.undo(store, settings, LONG, "tester")
+    assert aside.contents(settings) == aside.Aside(0, 0, None, None)
+    assert aside.contents(settings).next_at is None
+
+
+def test_the_end_of_the_bytes_leaves_a_receipt(
+    store: Store, removed: tuple[Settings, dict[str, bytes]]
+) -> None:
+    settings, texts = removed
+    at = NOW + 8 * DAY
+    freed = aside.sweep(store, settings, at)
+    (receipt,) = swept(store)
+    assert (receipt.actor, receipt.at) == ("sweep", at)
+    assert receipt.summary == f"Gave back the bytes of {len(texts)} removed transcripts for good"
+    assert receipt.detail == {
+        "why": "after 7 days", "bytes": freed, "count": len(texts), "problems": [],
+        "ids": sorted(texts),
+    }  # fmt: skip
+    assert aside.sweep(store, settings, at + DAY) == 0
+    assert len(swept(store)) == 1
+    assert receipts.total(store, "swept", "bytes") == freed
+
+
+def test_only_what_is_due_goes(store: Store, removed: tuple[Settings, dict[str, bytes]]) -> None:
+    settings, texts = removed
+    old = settings.data_dir / "trash" / next((settings.data_dir / "trash").glob("*/*.md"))
+    os.utime(old, ns=((NOW - 5 * DAY) * 1_000_000,) * 2)
+    assert aside.sweep(store, settings, NOW + 3 * DAY) > 0
+    assert swept(store)[0].detail["ids"] == [old.stem]
+    assert aside.contents(settings).count == len(texts) - 1
+
+
+def test_bytes_are_given_back_at_once_when_asked_for(
+    store: Store, removed: tuple[Settings, dict[str, bytes]]
+) -> None:
+    settings, _ = removed
+    assert aside.give_back(store, settings, "tester", NOW - 1, NOW + 5) == 0
+    assert swept(store) == []
+    held = aside.contents(settings)
+    assert aside.give_back(store, settings, "tester", NOW, NOW + 5) == held.bytes
+    (receipt,) = swept(store)
+    assert (receipt.actor, receipt.detail["why"]) == ("tester", "on demand")
+    assert aside.contents(settings).count == 0
+    assert not list((settings.data_dir / "trash").glob("*/*"))
+
+
+@pytest.mark.parametrize(
+    ("jump", "words"),
+    [
+        (-1, "later than the clock says"),
+        (-400 * DAY, "later than the clock says"),
+        (31 * DAY, "more than 30 days beyond"),
+        (9000 * DAY, "more than 30 days beyond"),
+    ],
+)
+def test_a_wrong_clock_destroys_nothing(
+    store: Store, removed: tuple[Settings, dict[str, bytes]], jump: int, words: str
+) -> None:
+    settings, texts = removed
+    assert words in aside.doubt(store, settings, NOW + jump)
+    with pytest.raises(Conflict, match=words):
+        aside.sweep(store, settings, NOW + jump)
+    assert aside.contents(settings).count == len(texts)
+    with contextlib.suppress(Conflict):
+        assert aside.sweep(store, settings, NOW + DAY) == 0
+    assert aside.contents(settings).count == len(texts)
+    assert swept(store) == []
+    assert aside.sweep(store, settings, NOW + 8 * DAY) > 0
+
+
+def test_a_clock_that_has_not_jumped_again_is_believed(
+    store: Store, removed: tuple[Settings, dict[str, bytes]]
+) -> None:
+    settings, _ = removed
+    with pytest.raises(Conflict):
+        aside.sweep(store, settings, NOW + 40 * DAY)
+    assert aside.sweep(store, settings, NOW + 41 * DAY) > 0
+
+
+def test_a_transcript_from_the_future_makes_the_sweep_wait(
+    store: Store, removed: tuple[Settings, dict[str, bytes]]
+) -> None:
+    settings, texts = removed
+    session = next(s for s in list_sessions(settings.opencode_databases()).sessions if s.id == LONG)
+    export(store, settings, session, NOW + 20 * DAY)
+    with pytest.raises(Conflict, match="later than the clock says"):
+        aside.sweep(store, settings, NOW + 8 * DAY)
+    assert aside.contents(settings).count == len(texts)
+
+
+def test_a_server_that_runs_every_day_never_doubts_its_clock(
+    store: Store, removed: tuple[Settings, dict[str, bytes]]
+) -> None:
+    settings, _ = removed
+    assert [aside.sweep(store, settings, NOW + day * DAY + 1) > 0 for day in range(9)] == [
+        False, False, False, False, False, False, False, True, False,
+    ]  # fmt: skip
+    assert aside.doubt(store, settings, NOW) == ""
+
+
+def test_an_unused_installation_has_nothing_to_sweep(store: Store, settings: Settings) -> None:
+    assert aside.sweep(store, settings, NOW) == 0
+    assert aside.give_back(store, settings, "tester", NOW, NOW) == 0
+    assert aside.contents(settings).count == 0 and aside.doubt(store, settings, NOW) == ""
+    assert not settings.data_dir.exists()
+
+
+def test_the_total_of_receipts_counts_no_odd_ones(store: Store) -> None:
+    details = ['{"bytes": 5}', '{"bytes": 7}', '{"bytes": "9"}', "no json", "[]", '{"bytes": 1.5}']
+    with store.writing():
+        for detail in details:
+            store.rows(
+                "INSERT INTO receipts (at, action, actor, summary, detail)"
+                " VALUES (1, 'swept', 'x', 'y', ?)",
+                (detail,),
+            )
+        receipts.write(store, "cleanup", "x", "y", {"bytes": 100}, 1)
+    assert receipts.total(store, "swept", "bytes") == 12
 
 
 def test_one_that_was_exported_anew_is_not_overwritten(

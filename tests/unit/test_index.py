@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from webapp.errors import ReadOnly
 from webapp.memory import entries
 from webapp.memory.query import SearchQuery
 from webapp.memory.search import search
-from webapp.store import Store, index
+from webapp.store import Store, index, receipts
 
 LAYOUT = Path(__file__).parents[1] / "writers" / "layout.sql"
 NAMES = ("entries_fts", "webapp_words", "webapp_grams")
@@ -147,16 +148,48 @@ def test_our_vacuum_keeps_every_index_right_and_gives_space_back(path: Path) -> 
     foreign(path, "UPDATE entries SET body = substr(body, 1, length(body) - 20000)")
     with Store(path).session() as store:
         size = store.disk_bytes()
-        given_back = index.vacuum(store)
-        assert given_back > 0
-        assert store.disk_bytes() == size - given_back
+        done = index.vacuum(store, "tester")
+        assert done.before == size > done.after
+        assert path.stat().st_size <= done.after
         assert_all_found(store)
+        receipt = receipts.get(store, done.receipt)
+        assert (receipt.action, receipt.actor) == ("vacuum", "tester")
+        assert receipt.detail == {
+            "before": size, "after": done.after, "bytes": size - done.after,
+        }  # fmt: skip
+
+
+def test_a_vacuum_is_offered_where_it_is_worth_it(path: Path) -> None:
+    with Store(path).session() as store:
+        assert index.slack(store) == 0
+    foreign(path, "UPDATE entries SET body = body || printf('%.*c', 200000, 'x')")
+    with Store(path).session() as store:
+        assert index.slack(store) < store.disk_bytes() / 10
+    foreign(path, "UPDATE entries SET body = substr(body, 1, length(body) - 200000)")
+    with Store(path).session() as store:
+        slack = index.slack(store)
+        assert slack > 1_000_000
+        done = index.vacuum(store, "tester")
+        assert done.before - done.after >= slack
+        assert index.slack(store) == 0
+
+
+def test_a_vacuum_is_not_offered_where_it_cannot_be_done(path: Path, tmp_path: Path) -> None:
+    foreign(path, "UPDATE entries SET body = body || printf('%.*c', 200000, 'x')")
+    foreign(path, "UPDATE entries SET body = substr(body, 1, length(body) - 200000)")
+    path.chmod(0o400)
+    with Store(path).session() as store:
+        assert index.slack(store) == 0
+        with pytest.raises(ReadOnly):
+            index.vacuum(store, "tester")
+    with Store(tmp_path / "none.db").session() as store:
+        assert index.slack(store) == 0
 
 
 def test_our_vacuum_mends_an_index_that_had_come_loose(path: Path) -> None:
     renumber(path)
     with Store(path).session() as store:
-        index.vacuum(store)
+        index.vacuum(store, "tester")
         assert_all_found(store)
 
 
@@ -186,7 +219,7 @@ def test_a_bare_vacuum_by_another_program_harms_nothing_that_the_check_does_not_
 
 def test_saves_after_our_vacuum_are_indexed(path: Path) -> None:
     with Store(path).session() as store:
-        index.vacuum(store)
+        index.vacuum(store, "tester")
         draft = entries.draft(scope="global", kind="fact", title="later", body="chestnut")
         entries.save(store, draft, "tester")
         entries.forget(store, ["id39"], "tester")

@@ -299,7 +299,7 @@ def test_a_file_with_unknown_columns_is_read_and_never_written(
             lambda: trash.restore(store, "1f", "tester"),
             lambda: trash.purge(store, None, "tester"),
             lambda: index.rebuild(store),
-            lambda: index.vacuum(store),
+            lambda: index.vacuum(store, "tester"),
         ):
             with pytest.raises(ReadOnly, match=r"“weight”.*Nothing was changed"):
                 write()

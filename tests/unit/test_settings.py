@@ -15,6 +15,7 @@ from webapp.settings import PLUGIN, PREFIX, TABLE, Settings, load
 DEFAULTS = {
     "host": "127.0.0.1", "port": 4748, "trash_days": 30, "inline_output_max_bytes": 50_000,
     "retention_days": 0, "keep_recent": 10, "max_sessions": 0, "mask": True, "opencode_db": None,
+    "auto_export": "compacted", "auto_sweep": True,
 }  # fmt: skip
 
 
@@ -205,6 +206,7 @@ def test_a_switch_is_read_from_words(env: dict[str, str], text: str, value: bool
         ("keep_recent", -1), ("inline_output_max_bytes", 99), ("mask", "maybe"), ("mask", 2),
         ("host", ""), ("host", "  "), ("host", 127), ("db", ""), ("db", 5), ("db", "a\0b"),
         ("db", "~no-such-user-here/x.db"), ("data_dir", []), ("opencode_db", True),
+        ("auto_export", "always"), ("auto_export", False), ("auto_export", ""),
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_be_used_is_named_with_its_source(
@@ -218,12 +220,21 @@ def test_a_value_that_cannot_be_used_is_named_with_its_source(
     assert len(caught.value.message) < 250
 
 
+def test_a_wrong_choice_is_told_with_the_choices(env: dict[str, str]) -> None:
+    path = config(env, 'auto_export = "sometimes"')
+    with pytest.raises(InvalidInput) as caught:
+        load({}, env)
+    assert caught.value.message == (
+        f"auto_export must be compacted, idle or off, but {path} says “sometimes”."
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "value", "kept"),
     [
         ("port", 0, 0), ("port", "65535", 65535), ("port", " 80 ", 80), ("port", 80.0, 80),
         ("trash_days", 1, 1), ("keep_recent", 0, 0), ("host", " ::1 ", "::1"),
-        ("mask", False, False),
+        ("mask", False, False), ("auto_export", " Idle ", "idle"), ("auto_export", "off", "off"),
         ("inline_output_max_bytes", 100, 100), ("retention_days", 10**12, 10**12),
     ],
 )  # fmt: skip
@@ -236,6 +247,7 @@ def test_a_value_at_the_edge_is_kept(
 def test_every_setting_can_come_from_every_source(env: dict[str, str]) -> None:
     for row in TABLE:
         value: Any = {int: 321, bool: False, str: "localhost", Path: "/srv/x"}[row.type]
+        value = row.choices[-1] if row.choices else value
         expected = Path(value) if row.type is Path else value
         camel = row.name.split("_")[0] + "".join(p.title() for p in row.name.split("_")[1:])
         assert getattr(load({row.name: value}, env), row.name) == expected

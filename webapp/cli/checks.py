@@ -27,17 +27,17 @@ class Check:
     text: str
 
 
-def checks(settings: Settings, rebuild: bool = False) -> list[Check]:
+def checks(settings: Settings, rebuild: bool = False, vacuum: bool = False) -> list[Check]:
     """Looks at the store, its indexes, the transcripts, OpenCode and ripgrep; changes nothing
-    unless `rebuild` asks for new indexes."""
+    unless `rebuild` asks for new indexes or `vacuum` for a smaller file."""
     found = [Check("SQLite", True, sqlite3.sqlite_version)]
-    found += _store(settings, rebuild)
+    found += _store(settings, rebuild, vacuum)
     found.append(_ripgrep())
     found += _opencode(settings)
     return found
 
 
-def _store(settings: Settings, rebuild: bool) -> list[Check]:
+def _store(settings: Settings, rebuild: bool, vacuum: bool) -> list[Check]:
     store = Store(settings.db)
     try:
         with store.session():
@@ -49,6 +49,9 @@ def _store(settings: Settings, rebuild: bool) -> list[Check]:
             result += _guarded("permissions", lambda: [_private(settings.db)])
             if rebuild:
                 result += _guarded("rebuild", lambda: _rebuilt(store))
+            if vacuum:
+                result += _guarded("vacuum", lambda: _vacuumed(store, settings))
+            result += _guarded("space", lambda: _space(store))
             result += _guarded("indexes", lambda: _indexes(store))
             return result + _guarded("transcripts", lambda: _transcripts(store, settings))
     except _ERRORS as error:
@@ -79,6 +82,20 @@ def _rebuilt(store: Store) -> list[Check]:
     if built:
         result.insert(0, Check("rebuild", True, f"built anew: {', '.join(built)}"))
     return result
+
+
+def _vacuumed(store: Store, settings: Settings) -> list[Check]:
+    done = index.vacuum(store, settings.user)
+    text = f"{done.before:,} bytes before, {done.after:,} after; receipt {done.receipt}"
+    return [Check("vacuum", True, text)]
+
+
+def _space(store: Store) -> list[Check]:
+    slack = index.slack(store)
+    if not slack:
+        return []
+    text = f"{slack:,} bytes are unused; give them back with: opencode-memory doctor --vacuum"
+    return [Check("space", True, text)]
 
 
 def _indexes(store: Store) -> list[Check]:

@@ -59,7 +59,8 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _sweep_daily(services: Any, stopping: threading.Event) -> None:
-    """Sweeps the trash at the start and then once a day, for as long as the server runs."""
+    """Sweeps the trash, and what cleanups removed, at the start and then once a day, for as long as
+    the server runs."""
     from webapp.memory import trash
     from webapp.store import now_ms
     from webapp.transcripts import aside
@@ -69,13 +70,17 @@ def _sweep_daily(services: Any, stopping: threading.Event) -> None:
         try:
             with services.store.session():
                 swept = trash.sweep(services.store, services.settings.trash_days)
-                freed = aside.sweep(services.settings, now_ms())
-            if freed:
-                log.warning("%d bytes of transcripts removed a week ago are free now", freed)
             if swept:
                 log.warning("destroyed %d entries that were too long in the trash", swept)
         except MemoryAppError as error:
             log.warning("the trash was not swept: %s", error.message)
+        try:
+            with services.store.session():
+                freed = aside.sweep(services.store, services.settings, now_ms())
+            if freed:
+                log.warning("%d bytes of transcripts removed a week ago are free now", freed)
+        except MemoryAppError as error:
+            log.warning("the removed transcripts were not swept: %s", error.message)
         if stopping.wait(86_400):
             return
 
@@ -99,8 +104,12 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     services: Any = app.extensions[current.KEY]
     stopping = threading.Event()
-    sweeper = threading.Thread(target=_sweep_daily, args=(services, stopping), daemon=True)
-    sweeper.start()
+    keepers = [
+        threading.Thread(target=_sweep_daily, args=(services, stopping), daemon=True),
+        threading.Thread(target=services.watcher.run, args=(stopping,), daemon=True),
+    ]
+    for keeper in keepers:
+        keeper.start()
     server = create_server(
         app, sockets=[sock], threads=THREADS, ident=None, channel_timeout=60,
         max_request_body_size=4 * 1024 * 1024, clear_untrusted_proxy_headers=True,
@@ -137,7 +146,8 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
         stopping.set()
         services.searches.stop()
         services.jobs.finish()
-        sweeper.join(10)
+        for keeper in keepers:
+            keeper.join(10)
         server.close()
 
 
@@ -165,7 +175,7 @@ def demo(run: Run, open_browser: bool) -> None:
     try:
         settings = replace(
             run.settings, data_dir=folder / "data", db=folder / "data" / "memory.db",
-            opencode_db=folder / "opencode.db", user="demo", trash_days=30,
+            opencode_db=folder / "opencode.db", user="demo", trash_days=30, auto_sweep=False,
         )  # fmt: skip
         build(settings)
         if not run.as_json:
@@ -177,11 +187,12 @@ def demo(run: Run, open_browser: bool) -> None:
 
 @command("opencode-memory doctor", name="doctor")
 @click.option("--rebuild", is_flag=True, help="Build the search indexes anew.")
-def doctor(run: Run, rebuild: bool) -> None:
+@click.option("--vacuum", is_flag=True, help="Give the unused bytes of memory.db back.")
+def doctor(run: Run, rebuild: bool, vacuum: bool) -> None:
     """Checks every piece and says in words what is wrong and what to do."""
     from webapp.cli.checks import checks
 
-    found = checks(run.settings, rebuild)
+    found = checks(run.settings, rebuild, vacuum)
     text = "\n".join(f"{'ok  ' if c.ok else 'BAD '} {c.name}: {c.text}" for c in found)
     run.out({"healthy": all(c.ok for c in found), "checks": [
         {"name": c.name, "ok": c.ok, "text": c.text} for c in found]}, text)  # fmt: skip

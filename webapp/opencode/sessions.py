@@ -94,9 +94,58 @@ def session_in(connection: sqlite3.Connection, path: Path, session_id: str) -> S
     return found[0] if found else None
 
 
+def touched_since(connection: sqlite3.Connection, path: Path, since: int) -> list[Session]:
+    """The sessions that were touched after a time in epoch milliseconds, in no order. Raises
+    Unreadable for a layout that is not known."""
+    return _sessions(connection, path, since=since)
+
+
+def last_compaction(connection: sqlite3.Connection, session_id: str, since: int) -> int | None:
+    """When the last compaction of a session finished, of those begun after `since`; None if there
+    is none. Both in epoch milliseconds.
+
+    The older runtime answers a compaction with a message that has `summary: true` and is there
+    before it is complete. The newer one adds a row of type `compaction` once the summary is there
+    (1.18.33: `{"reason": "auto", "summary": …, "recent": …}`); some versions of it begin with an
+    empty summary, or say in `status` that it is running.
+    """
+    session_id = _bindable(session_id)
+    found = [0]
+    tables = _known_layout(connection)
+    if "message" in tables:
+        touch = _touch_column(columns(connection, "message"))
+        for stored, touched in connection.execute(
+            f"SELECT CAST(data AS TEXT), {touch} FROM message WHERE session_id = ?"
+            " AND time_created > ? AND instr(CAST(data AS TEXT), '\"summary\"') > 0"
+            " ORDER BY time_created DESC, id DESC",
+            (session_id, since),
+        ):
+            data = _object(_text(stored)) or {}
+            completed = _when(_time(data).get("completed"))
+            if data.get("summary") is True and completed and not data.get("error"):
+                found.append(min(completed, _when(touched) or completed))
+                break
+    if "session_message" in tables:
+        touch = _touch_column(columns(connection, "session_message"))
+        for stored, time, touched in connection.execute(
+            f"SELECT CAST(data AS TEXT), time_created, {touch} FROM session_message"
+            " WHERE session_id = ? AND type = 'compaction'",
+            (session_id,),
+        ):
+            data = _object(_text(stored)) or {}
+            if _when(time) > since and data.get("summary") and data.get("status") != "running":
+                found.append(max(_when(time), _when(touched)))
+    return max(found) or None
+
+
+def _touch_column(have: set[str]) -> str:
+    return "time_updated" if "time_updated" in have else "NULL"
+
+
 def _sessions(
-    connection: sqlite3.Connection, path: Path, session_id: str | None = None
-) -> list[Session]:
+    connection: sqlite3.Connection, path: Path, session_id: str | None = None,
+    since: int | None = None,
+) -> list[Session]:  # fmt: skip
     have = columns(connection, "session")
     missing = {"id", "time_created", "time_updated"} - have
     if missing:
@@ -109,14 +158,18 @@ def _sessions(
         return f"s.{name}" if name in have else "NULL"
 
     joined = {"id", "worktree"} <= columns(connection, "project") and "project_id" in have
+    touched = _touched(connection)
     sql = (
         f"SELECT s.id, {column('directory')}, {column('title')}, {column('version')},"
-        f" {column('parent_id')}, s.time_created, {_touched(connection)}, {column('time_archived')},"
+        f" {column('parent_id')}, s.time_created, {touched}, {column('time_archived')},"
         f" {column('revert')}, {'p.worktree' if joined else 'NULL'} FROM session s"
         + (" LEFT JOIN project p ON p.id = s.project_id" if joined else "")
         + (" WHERE s.id = ?" if session_id is not None else "")
+        + (f" WHERE {touched} > ?" if since is not None else "")
     )
-    values = (_bindable(session_id),) if session_id is not None else ()
+    values: tuple[str | int, ...] = () if since is None else (since,)
+    if session_id is not None:
+        values = (_bindable(session_id),)
     return [
         Session(
             id=row[0], db=path, scope=_scope(_text(row[9]), _text(row[1])),
@@ -332,7 +385,7 @@ def _older_end(
 ) -> tuple[str, str, bool]:  # fmt: skip
     """The ids of the last message and of the last answer, and whether that one, if it is
     unfinished, will not go on."""
-    touch = "time_updated" if "time_updated" in columns(connection, "message") else "NULL"
+    touch = _touch_column(columns(connection, "message"))
     last = ""
     prompts: list[int] = []
     for message_id, exact_id, time, touched, stored in connection.execute(
@@ -419,7 +472,7 @@ def _newer_end(
 ) -> tuple[str, bool]:  # fmt: skip
     """The id of the last answer, and whether that one, if it is unfinished, will not go on."""
     order = "seq DESC" if "seq" in have else "time_created DESC, id DESC"
-    touch = "time_updated" if "time_updated" in have else "NULL"
+    touch = _touch_column(have)
     prompts: list[int] = []
     for message_id, kind, time, touched in connection.execute(
         f"SELECT id, CAST(type AS TEXT), time_created, {touch} FROM session_message"

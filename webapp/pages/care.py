@@ -11,7 +11,7 @@ from werkzeug.utils import redirect
 from webapp import settings as setting_table
 from webapp.errors import InvalidInput, Unreadable
 from webapp.memory import stats
-from webapp.store import now_ms, receipts
+from webapp.store import index, now_ms, receipts
 from webapp.transcripts import aside, cleanup, library
 from webapp.transcripts.cleanup import Options
 from webapp.web import current, filters, render
@@ -64,6 +64,8 @@ def _cleanup(options: Options, asked: bool, status: int = 200, changed: str = ""
     return render.page(
         "cleanup", status=status, days=aside.DAYS, options=options, plan=plan, changed=changed,
         scopes=library.scopes(store, settings), listing=listing,
+        aside=aside.contents(settings), doubt=aside.doubt(store, settings, now_ms()),
+        reclaimed=receipts.total(store, aside.SWEPT, "bytes"),
     )  # fmt: skip
 
 
@@ -100,6 +102,18 @@ def cleanup_apply() -> Any:
     return redirect(url_for("jobs.show", job_id=job.id), 303)
 
 
+@blueprint.post("/cleanup/trash")
+def give_back() -> Any:
+    """Takes the removed transcripts off the disk at once: those that the page showed."""
+    until = request.form.get("until", "")
+    if not (until.isascii() and until.isdigit() and len(until) < 15):
+        raise InvalidInput("Say up to which removal, as the cleanup page does.", "until")
+    settings = current.settings()
+    freed = aside.give_back(current.writable(), settings, settings.user, int(until), now_ms())
+    text = f"Gave {filters.size(freed)} back." if freed else "There was nothing to give back."
+    return render.back(url_for("care.cleanup_page"), text)
+
+
 @blueprint.get("/receipts")
 def receipt_list() -> Any:
     """What was forgotten, restored, purged and cleaned up, newest first."""
@@ -117,8 +131,8 @@ def receipt_list() -> Any:
 @blueprint.get("/receipts/<int:receipt_id>")
 def receipt(receipt_id: int) -> Any:
     """One receipt, whole."""
-    found = receipts.get(current.store(), receipt_id)
     store, settings = current.store(), current.settings()
+    found = cleanup.whole(store, settings, receipts.get(store, receipt_id))
     named = found.detail.get("transcripts") if found.action == "cleanup" else None
     ids = [item.get("id") for item in named or [] if isinstance(item, dict)]
     return render.page(
@@ -142,6 +156,9 @@ _LISTS = {"transcripts": {"id", "title", "scope", "why", "lines", "bytes"},
           "entries": {"id", "title", "scope"}}  # fmt: skip
 
 
+_BYTES = ("bytes", "before", "after")
+
+
 def _shown_detail(detail: Any) -> dict[str, Any]:
     """A receipt's detail in the shapes that its page shows; what another version of this program
     keeps there in any other shape is shown as the JSON it is."""
@@ -152,10 +169,12 @@ def _shown_detail(detail: Any) -> dict[str, Any]:
         if (
             (key in _LISTS and _is_list(value, _LISTS[key]))
             or (key == "options" and isinstance(value, dict))
-            or (key == "bytes" and isinstance(value, int))
-            or (key not in {*_LISTS, "options", "bytes", "problems"} and not _is_nested(value))
+            or (key in _BYTES and isinstance(value, int))
+            or (key not in {*_LISTS, *_BYTES, "options", "problems"} and not _is_nested(value))
         ):
             shown[key] = value
+        elif key == "ids" and isinstance(value, list):
+            shown[key] = ", ".join(map(str, value))
         elif key == "problems" and isinstance(value, list):
             shown[key] = [str(problem) for problem in value]
         else:
@@ -190,8 +209,27 @@ def stats_page() -> Any:
             ("Entries by project", "entry", stats.over_time(store, "scope")),
             ("Transcripts by project", "record", stats.cumulate(by_day, now_ms() // cleanup.DAY_MS)),
         ],
-        per_scope=_per_scope(items),
+        per_scope=_per_scope(items), slack=index.slack(store),
     )  # fmt: skip
+
+
+@blueprint.post("/vacuum")
+def vacuum() -> Any:
+    """Gives the unused bytes of memory.db back, as a job."""
+    service = current.services()
+    current.writable()
+    actor = service.settings.user
+
+    def work(job: Job) -> None:
+        job.total = 1
+        job.note = "The search indexes are built anew after it."
+        with service.store.session():
+            done = index.vacuum(service.store, actor)
+        job.done = 1
+        job.result.update(before=done.before, after=done.after, receipt=done.receipt)
+
+    job = service.jobs.start("vacuum", "Making memory.db smaller", work)
+    return redirect(url_for("jobs.show", job_id=job.id), 303)
 
 
 def _per_scope(items: list[library.Transcript]) -> list[tuple[str, int, int, int]]:
@@ -212,4 +250,7 @@ def settings_page() -> Any:
         (row.name, getattr(settings, row.name), settings.origins[row.name], row.help)
         for row in setting_table.TABLE
     ]
-    return render.page("settings", rows=rows, databases=settings.opencode_databases())
+    return render.page(
+        "settings", rows=rows, databases=settings.opencode_databases(),
+        watched=current.services().watcher.status,
+    )  # fmt: skip

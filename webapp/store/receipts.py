@@ -37,6 +37,27 @@ def write(
     )  # fmt: skip
 
 
+def update(store: Store, receipt_id: int, summary: str, detail: Mapping[str, Any]) -> None:
+    """Tells more of work that is still going on, inside the caller's write transaction."""
+    kept = json.dumps(detail, ensure_ascii=False)
+    store.run(ReceiptRow.update(summary=summary, detail=kept).where(ReceiptRow.id == receipt_id))
+
+
+def total(store: Store, action: str, key: str) -> int:
+    """The sum of one number in the details of all receipts of an action."""
+    if not store.has_table("receipts"):
+        return 0
+    # Another program may have put anything there: what is no JSON or no whole number counts nothing.
+    return int(
+        store.value(
+            "SELECT coalesce(sum(CASE WHEN json_valid(detail) THEN CASE json_type(detail, ?)"
+            " WHEN 'integer' THEN json_extract(detail, ?) END END), 0)"
+            " FROM receipts WHERE action = ?",
+            (f"$.{key}", f"$.{key}", action),
+        )
+    )
+
+
 def _read(row: ReceiptRow) -> Receipt:
     kept = as_text(row.detail)
     try:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from webapp.errors import Conflict
+from webapp.errors import Conflict, Unreadable
 from webapp.settings import Settings
-from webapp.store import private_folder
+from webapp.store import Store, private_file, private_folder, receipts
 from webapp.transcripts.export import last_end
 from webapp.transcripts.files import locked, marks_path, offsets_path, sources_path
 
 DAYS = 7
 DAY_MS = 86_400_000
+JUMP_DAYS = 30
+"""How far the clock may be beyond the last time that was seen and still be believed."""
+
+SWEPT = "swept"
+SEEN = ".seen"
+"""A file beside what lies aside; its time is that of the last sweep."""
 
 
 def aside_path(settings: Settings, path: Path) -> Path:
@@ -70,14 +78,157 @@ def put_back(settings: Settings, path: Path) -> None:
         shutil.move(source, path)
 
 
-def sweep(settings: Settings, now: int) -> int:
-    """Takes off the disk what has lain aside for longer than DAYS; returns the bytes given back."""
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What lies aside: how many transcripts, their bytes with their marks, and when the first and
+    the last of them was removed (epoch milliseconds, None when there is none)."""
+
+    count: int
+    bytes: int
+    first_at: int | None
+    last_at: int | None
+
+    @property
+    def next_at(self) -> int | None:
+        """When the next bytes are due to be given back."""
+        return None if self.first_at is None else self.first_at + DAYS * DAY_MS
+
+
+def contents(settings: Settings) -> Aside:
+    """What lies aside now. Raises Unreadable."""
+    found = _aside(settings)
+    times = [at for _, at, _ in found]
+    return Aside(
+        len(found), sum(size for _, _, size in found), min(times, default=None),
+        max(times, default=None),
+    )  # fmt: skip
+
+
+def doubt(store: Store, settings: Settings, now: int) -> str:
+    """Why a sweep would wait for lack of a trustworthy clock, or nothing. Raises Unreadable."""
+    found = _aside(settings)
+    return _doubt(store, found, _seen_at(settings, found), now) if found else ""
+
+
+def sweep(store: Store, settings: Settings, now: int) -> int:
+    """Takes off the disk what has lain aside for longer than DAYS; returns the bytes given back, and
+    leaves a receipt of them.
+
+    A wrong clock must not destroy: Conflict is raised when something was written or removed later
+    than `now`, or when `now` is before the last sweep or more than JUMP_DAYS after it and the last
+    removal. The sweep after that believes a clock that has not jumped again. Raises Unreadable,
+    Busy and ReadOnly too.
+    """
+    found = _aside(settings)
+    if not found:
+        return 0
+    why = _doubt(store, found, _seen_at(settings, found), now)
+    _see(settings, now)
+    if why:
+        raise Conflict(why)
     horizon = now - DAYS * DAY_MS
-    freed = 0
-    for path in (settings.data_dir / "trash").glob("*/*.md"):
-        if path.stat().st_mtime_ns // 1_000_000 < horizon:
-            for target in (path, marks_path(path)):
-                if target.exists():
-                    freed += target.stat().st_size
-                    target.unlink()
+    due = [item for item in found if item[1] < horizon]
+    return _give_back(store, due, "sweep", f"after {DAYS} days", now)
+
+
+def give_back(store: Store, settings: Settings, actor: str, until: int, now: int) -> int:
+    """Takes off the disk at once what was removed up to `until`, whatever the clock says; returns
+    the bytes given back, and leaves a receipt of them. Raises Unreadable, Busy, ReadOnly."""
+    due = [item for item in _aside(settings) if item[1] <= until]
+    return _give_back(store, due, actor, "on demand", now)
+
+
+_NEWEST = "SELECT max(exported_at) FROM transcripts WHERE typeof(exported_at) = 'integer'"
+
+_Item = tuple[Path, int, int]
+"""A transcript that lies aside, when it was removed, and its bytes with its marks."""
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.data_dir / "trash"
+
+
+def _aside(settings: Settings) -> list[_Item]:
+    found = []
+    try:
+        for path in sorted(_folder(settings).glob("*/*.md")):
+            try:
+                state = path.stat()
+            except FileNotFoundError:
+                continue  # put back meanwhile
+            marks = marks_path(path)
+            size = state.st_size + (marks.stat().st_size if marks.is_file() else 0)
+            found.append((path, state.st_mtime_ns // 1_000_000, size))
+    except OSError as error:
+        raise Unreadable(
+            f"{error.filename or _folder(settings)} cannot be looked at: {error.strerror}."
+        ) from error
+    return found
+
+
+def _seen_at(settings: Settings, found: list[_Item]) -> int:
+    """The last time that is known to have been: of the last sweep, or of the last removal."""
+    newest = max(at for _, at, _ in found)
+    try:
+        return max(newest, (_folder(settings) / SEEN).stat().st_mtime_ns // 1_000_000)
+    except OSError:
+        return newest
+
+
+def _see(settings: Settings, now: int) -> None:
+    path = _folder(settings) / SEEN
+    try:
+        private_file(path)
+        os.utime(path, ns=(now * 1_000_000,) * 2)
+    except OSError as error:
+        raise Unreadable(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _doubt(store: Store, found: list[_Item], seen_at: int, now: int) -> str:
+    """Why the clock is not to be believed, or nothing."""
+    newest = max(at for _, at, _ in found)
+    if store.has_table("transcripts"):
+        newest = max(newest, store.value(_NEWEST) or 0)
+    wait = "so nothing was given back; the next sweep is in a day."
+    if newest > now:
+        return f"A transcript was written or removed later than the clock says it is now, {wait}"
+    if seen_at > now:
+        return f"The clock has been set back since the last sweep, {wait}"
+    if now - seen_at > JUMP_DAYS * DAY_MS:
+        return f"The clock is more than {JUMP_DAYS} days beyond the last sweep or removal, {wait}"
+    return ""
+
+
+def _give_back(store: Store, due: list[_Item], actor: str, why: str, now: int) -> int:
+    """The receipt is there before anything goes and is brought up to date at the end, so that a
+    killed sweep has one too: it names what was to go, and counts nothing."""
+    if not due:
+        return 0
+    ids = [path.stem for path, _, _ in due]
+    detail: dict[str, Any] = {"why": why, "interrupted": True, "bytes": 0, "count": 0, "ids": ids}
+    with store.writing():
+        receipt = receipts.write(store, SWEPT, actor, _summary(len(due), True), detail, now)
+    gone: list[_Item] = []
+    problems: list[str] = []
+    for item in due:
+        try:
+            marks_path(item[0]).unlink(missing_ok=True)
+            item[0].unlink()
+            gone.append(item)
+        except FileNotFoundError:
+            continue  # put back meanwhile
+        except OSError as error:
+            problems.append(f"{item[0]} stays: {error.strerror}")
+    freed = sum(size for _, _, size in gone)
+    detail = {"why": why, "bytes": freed, "count": len(gone), "problems": problems,
+              "ids": [path.stem for path, _, _ in gone]}  # fmt: skip
+    with store.writing():
+        receipts.update(store, receipt, _summary(len(gone), False), detail)
     return freed
+
+
+def _summary(count: int, is_open: bool) -> str:
+    word = "1 removed transcript" if count == 1 else f"{count} removed transcripts"
+    if is_open:
+        return f"Giving back the bytes of {word}, interrupted"
+    return f"Gave back the bytes of {word} for good"

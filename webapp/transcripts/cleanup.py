@@ -7,19 +7,24 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from webapp.errors import Conflict, InvalidInput, NotFound, PlanChanged, ReadOnly, Unreadable
 from webapp.opencode import list_sessions
 from webapp.settings import Settings
 from webapp.store import Store, TranscriptRow, now_ms, receipts
+from webapp.store.receipts import Receipt
 from webapp.transcripts import aside
-from webapp.transcripts.export import safe_path
+from webapp.transcripts.export import is_ours, safe_path
 from webapp.transcripts.files import locked, marks_path, offsets_path, sources_path
-from webapp.transcripts.library import Transcript, removed, transcripts
+from webapp.transcripts.library import Removed, Transcript, removed, shown_title, transcripts
 
 DAY_MS = 86_400_000
 ONLY_COPY = "; OpenCode no longer has it"
 BATCH = 25
+ACTION = "cleanup"
+AUTO = "auto-sweep"
+"""Who a cleanup is by that nobody asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +207,23 @@ def apply(
     failed = 0
     receipt: int | None = None
     interrupted = True
+
+    def note() -> None:
+        """Brings the receipt up to what is done. It is there before anything goes, so that a killed
+        cleanup has one too."""
+        nonlocal receipt
+        summary, detail = _story(options, gone, failed, problems, total, interrupted)
+        with store.writing():
+            if receipt is None:
+                receipt = receipts.write(store, ACTION, actor, summary, detail, at)
+            else:
+                receipts.update(store, receipt, summary, detail)
+
     try:
         for start in range(0, total, BATCH):
             if stopped():
                 break
+            note()
             for step in fresh.steps[start : start + BATCH]:
                 try:
                     left = _remove(store, settings, step, actor, at)
@@ -219,11 +237,35 @@ def apply(
                 yield Applied(done, total, _sum(gone), tuple(problems), False, None)
         interrupted = len(gone) + failed < total
     finally:
-        if gone or failed:
-            receipt = _receipt(
-                store, options, gone, failed, problems, total, interrupted, actor, at
-            )
+        if receipt is not None:
+            note()
     yield Applied(len(gone) + failed, total, _sum(gone), tuple(problems), interrupted, receipt)
+
+
+def sweep(
+    store: Store, settings: Settings, stopped: Callable[[], bool] = lambda: False,
+    now: int | None = None,
+) -> Applied | None:  # fmt: skip
+    """Removes in every project what the settings' own limits name; None if there was nothing to do.
+
+    Raises Unreadable when OpenCode cannot be asked which sessions are still in use, and what `apply`
+    raises; then nothing was removed.
+    """
+    if not settings.auto_sweep or not (settings.retention_days or settings.max_sessions):
+        return None
+    if not settings.opencode_databases():
+        raise Unreadable(
+            f"No OpenCode database was found in {settings.opencode_dir}, so it is not known which "
+            "sessions are still in use, and nothing was cleaned up."
+        )
+    options = Options((), settings.retention_days, settings.max_sessions, settings.keep_recent)
+    made = plan(store, settings, options, now)
+    if not made.steps:
+        return None
+    done = None
+    for done in apply(store, settings, options, made.fingerprint, AUTO, stopped, now):  # noqa: B007
+        pass
+    return done
 
 
 def _sum(steps: Sequence[Step]) -> int:
@@ -252,10 +294,8 @@ def undo(
     ReadOnly and Unreadable.
     """
     at = now_ms() if now is None else now
-    gone = removed(store, session_id)
-    if gone is not None and safe_path(settings, session_id, gone.path) is None:
-        gone = None
-    if gone is None or not aside.is_aside(settings, settings.transcripts_dir / gone.path):
+    gone = _undoable(store, settings, session_id)
+    if gone is None:
         raise NotFound(
             f"The transcript of {session_id} is not among the removed ones any more; they are kept "
             f"for {aside.DAYS} days."
@@ -264,7 +304,8 @@ def undo(
         raise ReadOnly(f"{store.read_only} So nothing was put back.")
     path = settings.transcripts_dir / gone.path
     try:
-        aside.put_back(settings, path)
+        if aside.is_aside(settings, path):
+            aside.put_back(settings, path)
     except OSError as error:
         raise Unreadable(f"{path} cannot be put back: {error.strerror}.") from error
     with store.writing():
@@ -283,9 +324,14 @@ def undo_receipt(
 ) -> tuple[int, list[str]]:
     """Puts back every transcript that a cleanup's receipt names and that is still kept. Returns how
     many, and why the others are not."""
-    found = receipts.get(store, receipt_id)
-    if found.action != "cleanup":
+    stored = receipts.get(store, receipt_id)
+    if stored.action != ACTION:
         raise InvalidInput(f"Receipt {receipt_id} is not one of a cleanup.", "receipt")
+    found = whole(store, settings, stored)
+    if found is not stored and not store.read_only:
+        # What the index tells of a killed cleanup is gone once it is undone.
+        with store.writing():
+            receipts.update(store, found.id, found.summary, found.detail)
     done, problems = 0, []
     for item in found.detail.get("transcripts") or []:
         try:
@@ -298,10 +344,42 @@ def undo_receipt(
 
 def can_undo(store: Store, settings: Settings, session_id: str) -> bool:
     """Whether a removed transcript can still be put back as it was."""
+    return _undoable(store, settings, session_id) is not None
+
+
+def _undoable(store: Store, settings: Settings, session_id: str) -> Removed | None:
     gone = removed(store, session_id)
     if gone is None or safe_path(settings, session_id, gone.path) is None:
-        return False
-    return aside.is_aside(settings, settings.transcripts_dir / gone.path)
+        return None
+    path = settings.transcripts_dir / gone.path
+    # A cleanup that was killed between the note and the move has left it where it was.
+    return gone if aside.is_aside(settings, path) or is_ours(path, session_id) else None
+
+
+def whole(store: Store, settings: Settings, receipt: Receipt) -> Receipt:
+    """A cleanup's receipt with all that was removed. One that was killed could not tell of its last
+    batch any more: that is added from the index, which is written before each transcript goes."""
+    detail = receipt.detail
+    named = detail.get("transcripts")
+    if receipt.action != ACTION or not detail.get("interrupted") or not isinstance(named, list):
+        return receipt
+    known = {item.get("id") for item in named if isinstance(item, dict)}
+    rows = store.all(
+        TranscriptRow.select()
+        .where(TranscriptRow.removed_at == receipt.at, TranscriptRow.removed_by == receipt.actor)
+        .order_by(TranscriptRow.session_id)
+    )
+    more = [
+        {"id": row.session_id, "title": shown_title(row.title, settings), "scope": row.scope,
+         "bytes": row.size + row.marks_size, "lines": row.lines, "why": row.removed_why}
+        for row in rows if row.session_id not in known
+    ]  # fmt: skip
+    if not more:
+        return receipt
+    count = len(named) + len(more)
+    freed = detail.get("bytes", 0) + sum(item["bytes"] for item in more)
+    full = {**detail, "removed": count, "bytes": freed, "transcripts": [*named, *more]}
+    return replace(receipt, summary=_summary(count, 0, detail.get("planned", 0), True), detail=full)
 
 
 def _note(
@@ -315,16 +393,19 @@ def _note(
         )
 
 
-def _receipt(
-    store: Store, options: Options, gone: Sequence[Step], failed: int, problems: Sequence[str],
-    total: int, interrupted: bool, actor: str, at: int,
-) -> int:  # fmt: skip
-    word = "transcript" if len(gone) == 1 else "transcripts"
-    summary = f"Removed {len(gone)} {word}"
+def _summary(count: int, failed: int, total: int, interrupted: bool) -> str:
+    text = f"Removed {count} {'transcript' if count == 1 else 'transcripts'}"
     if interrupted:
-        summary += f" of {total} planned, then stopped"
+        text += f" of {total} planned, then stopped"
     if failed:
-        summary += f"; {failed} could not be removed"
+        text += f"; {failed} could not be removed"
+    return text
+
+
+def _story(
+    options: Options, gone: Sequence[Step], failed: int, problems: Sequence[str], total: int,
+    interrupted: bool,
+) -> tuple[str, dict[str, Any]]:  # fmt: skip
     detail = {
         "options": asdict(options), "planned": total, "removed": len(gone), "bytes": _sum(gone),
         "interrupted": interrupted, "problems": list(problems),
@@ -333,5 +414,4 @@ def _receipt(
              "bytes": s.bytes, "lines": s.transcript.lines, "why": s.why} for s in gone
         ],
     }  # fmt: skip
-    with store.writing():
-        return receipts.write(store, "cleanup", actor, summary, detail, at)
+    return _summary(len(gone), failed, total, interrupted), detail

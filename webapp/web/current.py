@@ -16,6 +16,7 @@ from webapp.memory.stats import Cache, Facets, facets
 from webapp.settings import Settings
 from webapp.store import Store, now_ms
 from webapp.transcripts.pending import Pending, Room, pending, room
+from webapp.transcripts.watch import Watcher
 from webapp.web.jobs import Jobs
 from webapp.web.searches import Searches
 
@@ -31,6 +32,7 @@ class Services:
     settings: Settings
     store: Store
     jobs: Jobs
+    watcher: Watcher
     cache: Cache = field(default_factory=Cache)
     searches: Searches = field(default_factory=Searches)
 
