@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -26,6 +27,12 @@ _UNITS = ((31_536_000, "y"), (2_592_000, "mo"), (604_800, "w"), (86_400, "d"), (
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
 )
+MAX_NAMED = 2_000
+MAX_MARKS = 1_000
+"""Characters that are shown by name, and hits that are marked, in one line: each is an element of its
+own, and a line of 5 MB that consists of them took 70 s and 70 MB. The others are shown as one sign, and
+not marked."""
+
 _LINE_END = re.compile(r"\r(?=\n|\Z)")
 
 
@@ -118,10 +125,17 @@ def visible(text: str) -> Markup:
     """Escapes a text and shows control, zero-width and bidirectional characters by name."""
     pieces = []
     position = 0
-    for match in _HIDDEN.finditer(text):
+    for match in itertools.islice(_HIDDEN.finditer(text), MAX_NAMED):
         pieces += [escape(text[position : match.start()]), _picture(match)]
         position = match.end()
-    return Markup("").join([*pieces, escape(text[position:])])
+    rest = text[position:]
+    if len(pieces) == 2 * MAX_NAMED:
+        rest = _HIDDEN.sub(_sign, rest)
+    return Markup("").join([*pieces, escape(rest)])
+
+
+def _sign(match: re.Match[str]) -> str:
+    return chr(0x2400 + ord(match[0])) if match[0] < " " else "\ufffd"
 
 
 def spanned(text: str, spans: tuple[tuple[int, int], ...]) -> Markup:
@@ -159,7 +173,7 @@ def highlight(text: str, needle: str) -> Markup:
     """Escapes a line, marks every occurrence of a text, whatever its case, and notes the colours
     that a terminal would show."""
     found = re.finditer(re.escape(needle), text, re.IGNORECASE) if needle else ()
-    spans = tuple(m.span() for m in found)
+    spans = tuple(m.span() for m in itertools.islice(found, MAX_MARKS))
     return _coloured(text, spans) if "\x1b[" in text else spanned(text, spans)
 
 
