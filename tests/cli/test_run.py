@@ -71,6 +71,8 @@ def serve(program: Any, tmp_path: Path) -> Iterator[Callable[..., Server]]:
             process = subprocess.Popen(
                 program.command("serve", "--port", "0", *args), cwd=program.project, stdout=output,
                 stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment_of(program),
+                # A shell lets what it runs in the background ignore this signal.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )  # fmt: skip
         started.append(Server(process, log))
         started[-1].wait_for_link()
