@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from webapp.transcripts.export import export
 
 LAB = Path(__file__).parents[3] / "shared" / "opencode-lab"
 BINARY = os.environ.get("OPENCODE_BIN", "")
+CONFIG = {"compaction": {"prune": True, "auto": False}}
 PLANTED = "PLANTED-IN-THE-LAB-4711"
 SCENARIO = {
     "summary": "## Objective\n- Count the rows.",
@@ -41,6 +42,12 @@ SCENARIO = {
                     {"text": "Written."},
                 ]},
                 {"user": "One more thing.", "steps": [{"text": "Yes?"}]},
+                # Of these outputs 40,000 tokens stay in view, and what is older goes if it is 20,000.
+                {"user": "Read a lot.", "steps": [
+                    *({"tool": "bash", "args": {"command": f"seq -f 'number {n} %06.0f of many' 1 1900",
+                                                "description": f"Read {n}"}} for n in range(9)),
+                    {"text": "Read."},
+                ]},
             ],
         }
     ],
@@ -81,10 +88,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     tmp_path = tmp_path_factory.mktemp("opencode")
     scenario = tmp_path / "scenario.json"
     scenario.write_text(json.dumps(SCENARIO))
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG))
     root = tmp_path / "lab"
     process = subprocess.Popen(
         [sys.executable, str(LAB / "make_sessions.py"), "--opencode", BINARY, "--root", str(root),
-         "--scenario", str(scenario), "--keep"],
+         "--scenario", str(scenario), "--config", str(config), "--keep"],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
     )  # fmt: skip
     try:
@@ -111,7 +120,16 @@ def settled(lab: Lab, store: Store, settings: Settings) -> bytes:
         time.sleep(0.3)
 
 
-def test_no_line_moves_while_a_session_is_continued_compacted_and_reverted(
+def until(read: Callable[[], bytes], wanted: bytes) -> bytes:
+    """What `read` answers once `wanted` stands in it."""
+    deadline = time.monotonic() + 20
+    while wanted not in (found := read()):
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.3)
+    return found
+
+
+def test_no_line_moves_while_a_session_is_continued_compacted_reverted_and_pruned(
     lab: Lab, store: Store, settings: Settings
 ) -> None:
     settings = replace(settings, opencode_db=lab.db)
@@ -141,6 +159,11 @@ def test_no_line_moves_while_a_session_is_continued_compacted_and_reverted(
     texts.append(settled(lab, store, settings))
     assert b"is no longer in OpenCode" in texts[-1].removeprefix(texts[-2])
     assert b"echo: Go on from here." in texts[-1]
+
+    for text in ("Read a lot.", "And now?", "And then?", "Well?"):
+        lab.say(text)
+    texts.append(until(lambda: settled(lab, store, settings), b"has left the model's view"))
+    assert texts[-1].count(b"number 0 000001 of many") >= 1
 
     for earlier, later in itertools.pairwise(texts):
         assert later.startswith(earlier), "a line above the end has changed"
