@@ -256,13 +256,17 @@ def test_an_empty_transcript_of_another_program_is_no_server_error(site: Any) ->
 def test_the_outline_leads_to_what_was_asked_and_where_context_was_compacted(site: Any) -> None:
     answer = site.get(f"/transcripts/{LONG}/600")
     items = answer.doc.one(class_="outline").all("li")
-    assert {item.attrs["class"] for item in items} >= {"k-user", "k-compaction"}
-    assert len([a for i in items for a in i.all("a") if "aria-current" in a.attrs]) == 1
+    assert {item.attrs["class"] for item in items} >= {"k-user", "k-tool", "k-compaction"}
+    assert (
+        len([a for a in answer.doc.one(class_="outline").all("a") if "aria-current" in a.attrs])
+        == 1
+    )
     lines = file_of(site, LONG)
-    for item in items[:5]:
-        link = item.one("a").attrs["href"]
+    for item in items[:9]:
+        link = item.all("a")[0].attrs["href"]
         number = int(re.fullmatch(rf"/transcripts/{LONG}/(\d+)#L\1", link)[1])  # type: ignore[index]
-        assert lines[number - 1].startswith("## ")
+        start = "### tool" if item.attrs["class"] == "k-tool" else "## "
+        assert lines[number - 1].startswith(start)
 
 
 # The copied link --------------------------------------------------------------------------------

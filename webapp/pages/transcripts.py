@@ -306,13 +306,15 @@ def _window(
     needle = request.args.get("q", "")
     numbers = grep.line_numbers(item, needle) if needle.strip() else []
     marks = files.marks_of(item.path, outline.KINDS) if item.ours else []
+    first, last = max(1, seen.first - outline.NEAR), seen.first + outline.NEAR
+    near = files.marks_around(item.path, first, last) if item.ours else []
     wanted = _message_line(item.id)
     return render.page(
         "transcript", target="message", transcript=item, window=seen, selected=selected,
         problems=opened.problems,
         exported=opened.exported, needle=needle, hits=numbers,
         hit_index=_hit_index(numbers, selected), moved=_moved(item, seen, selected),
-        outline=outline.outline(marks, seen.first, settings.mask), size=window.SIZE,
+        outline=outline.outline(marks, near, seen.first, settings.mask), size=window.SIZE,
         max_window=MAX_WINDOW, wanted=wanted, message_link=_message_link,
         message=message.read(item, wanted, settings.mask) if wanted else None,
     )  # fmt: skip
