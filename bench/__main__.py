@@ -30,6 +30,7 @@ MEASURES: dict[str, Callable[[Place], Iterator[Row]]] = {
     "grep": reading.search,
     "list": library.listing,
     "library": library.search,
+    "crowd": library.starve,
     "export": exporting.export,
     "memory": process.memory,
 }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import functools
+import http.client
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlencode
 
 from bench import data
 from bench.measure import Row, Times, compared, in_turn, timed
@@ -17,6 +20,8 @@ from webapp.transcripts import grep, library, ripgrep
 
 SEARCHING = b'class="banner searching"'
 HIT = b'class="is-hit"'
+PEOPLE = 10
+OTHERS = ("/", "/transcripts", "/stats")
 
 
 def search(place: Place) -> Iterator[Row]:
@@ -30,9 +35,9 @@ def search(place: Place) -> Iterator[Row]:
         for what, text in (("a rare text", data.NEEDLE), ("an absent text", data.ABSENT)):
             firsts = Times()
             page, inside, rg = in_turn(
-                functools.partial(whole_search, server, text, firsts),
-                functools.partial(_grep, home, text),
-                functools.partial(_rg, *bare, "-e", text, folder),
+                partial(whole_search, server, text, firsts),
+                partial(_grep, home, text),
+                partial(_rg, *bare, "-e", text, folder),
                 rounds=5,
             )  # fmt: skip
             yield compared(f"{what} in {size}: page; rg", page, rg, 1.3)
@@ -42,6 +47,48 @@ def search(place: Place) -> Iterator[Row]:
                     f"{what} in {size}: first hit on the page; the whole", firsts, page, 0.1
                 )
         yield Row("peak memory of the server after these (MB)", server.peak(), None, "< 150", 150)
+
+
+def starve(place: Place) -> Iterator[Row]:
+    """Other pages while ten people search the whole library for ten texts, and at rest."""
+    with Server(place.library) as server:
+        at_rest = _others(server)
+        over = threading.Event()
+        people = [threading.Thread(target=_person, args=(server, n, over)) for n in range(PEOPLE)]
+        for person in people:
+            person.start()
+        time.sleep(1.0)
+        meanwhile = _others(server)
+        over.set()
+        for person in people:
+            person.join()
+    for what, quiet, busy in zip(OTHERS, at_rest, meanwhile, strict=True):
+        yield compared(f"{what} while {PEOPLE} search; at rest", busy, quiet, 10)
+
+
+def _others(server: Server) -> list[Times]:
+    return in_turn(*(partial(_page, server, path) for path in OTHERS), rounds=15, warm=2)
+
+
+def _page(server: Server, path: str) -> float:
+    return server.get(path).whole
+
+
+def _person(server: Server, number: int, over: threading.Event) -> None:
+    """Asks as a browser does: at once, and then every half second."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    round_number = 0
+    while not over.is_set():
+        round_number += 1
+        text = f"{data.ABSENT} {number} {round_number}"
+        query = {"q": text, "tab": "transcripts"}
+        while not over.is_set():
+            connection.request("GET", f"/?{urlencode(query)}", headers=FRAGMENT)
+            if SEARCHING not in connection.getresponse().read():
+                break
+            query["more"] = "1"
+            over.wait(0.5)
+    connection.close()
 
 
 def whole_search(server: Server, text: str, firsts: Times | None = None) -> float:

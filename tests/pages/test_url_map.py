@@ -206,7 +206,7 @@ PAGES = {
     "/transcripts/ses_0": 6,
     "/cleanup?max_sessions=1&keep_recent=0": 10,
     "/receipts": 4,
-    "/stats": 11,
+    "/stats": 12,
 }
 
 

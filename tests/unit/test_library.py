@@ -604,3 +604,26 @@ def test_another_user_s_files_are_listed_and_do_not_hide_the_others(
     answer = as_stranger(work)
     (mine.transcripts_dir / "closed").chmod(0o700)
     assert answer == "['closed', 'open'] 2"
+
+
+def test_the_overview_counts_what_is_there(
+    new_talk: NewTalk, store: Store, settings: Settings
+) -> None:
+    assert library.overview(store, settings) == library.Overview((), (), 0)
+    everything = a_library(6, new_talk, store, settings)
+    found = library.overview(store, settings)
+    assert sum(row.count for row in found.by_scope) == len(everything) == 12
+    for row in found.by_scope:
+        mine = [item for item in everything if item.scope == row.scope]
+        assert (row.count, row.lines, row.size) == (
+            len(mine), sum(item.lines for item in mine), sum(item.size for item in mine)
+        )  # fmt: skip
+    assert [row.size for row in found.by_scope] == sorted(
+        (row.size for row in found.by_scope), reverse=True
+    )
+    assert sum(count for _, _, count in found.by_day) == 12
+    assert [day for day, _, _ in found.by_day] == sorted(day for day, _, _ in found.by_day)
+    on_disk = [
+        path for path in settings.transcripts_dir.glob("*/*") if path.suffix in (".md", ".marks")
+    ]
+    assert found.disk == sum(path.stat().st_size for path in on_disk)

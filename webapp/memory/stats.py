@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -162,7 +162,7 @@ def over_time(store: Store, column: str, now: int | None = None, most: int = 6) 
     return cumulate(counts, at // DAY_MS, most)
 
 
-def cumulate(rows: list[tuple[int, str, int]], today: int, most: int = 6) -> Series:
+def cumulate(rows: Sequence[tuple[int, str, int]], today: int, most: int = 6) -> Series:
     """Turns (day number, name, count) into running totals a day, each day present once, from the
     eve of the first to today."""
     if not rows:

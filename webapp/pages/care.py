@@ -199,17 +199,16 @@ def _is_list(value: Any, keys: set[str]) -> bool:
 def stats_page() -> Any:
     """Counts, sizes and how they grew."""
     store, settings = current.store(), current.settings()
-    items = library.transcripts(store, settings)
-    by_day = sorted((item.created_at // cleanup.DAY_MS, item.scope, 1) for item in items)
+    record = library.overview(store, settings)
     return render.page(
         "stats", stats=stats.stats(store), listing=library.totals(store, settings),
-        disk=sum(cleanup.disk_bytes(item) for item in items),
+        record=record,
         charts=[
             ("Entries by kind", "entry", stats.over_time(store, "kind")),
             ("Entries by project", "entry", stats.over_time(store, "scope")),
-            ("Transcripts by project", "record", stats.cumulate(by_day, now_ms() // cleanup.DAY_MS)),
+            ("Transcripts by project", "record", stats.cumulate(record.by_day, now_ms() // cleanup.DAY_MS)),
         ],
-        per_scope=_per_scope(items), slack=index.slack(store),
+        slack=index.slack(store),
     )  # fmt: skip
 
 
@@ -230,16 +229,6 @@ def vacuum() -> Any:
 
     job = service.jobs.start("vacuum", "Making memory.db smaller", work)
     return redirect(url_for("jobs.show", job_id=job.id), 303)
-
-
-def _per_scope(items: list[library.Transcript]) -> list[tuple[str, int, int, int]]:
-    found: dict[str, list[int]] = {}
-    for item in items:
-        row = found.setdefault(item.scope, [0, 0, 0])
-        row[0] += 1
-        row[1] += item.lines
-        row[2] += item.size
-    return sorted(((s, a, b, c) for s, (a, b, c) in found.items()), key=lambda row: -row[3])
 
 
 @blueprint.get("/settings")

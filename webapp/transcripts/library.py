@@ -158,6 +158,61 @@ def totals(store: Store, settings: Settings) -> Listing:
     return listing(store, settings, limit=0)
 
 
+@dataclass(frozen=True, slots=True)
+class ScopeTotals:
+    """The transcripts of one scope: how many, their lines and bytes."""
+
+    scope: str
+    count: int
+    lines: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The library by scope, the largest first; how many transcripts of each scope begin on each day
+    (days since 1970), the earliest first; and the bytes of all with their marks."""
+
+    by_scope: tuple[ScopeTotals, ...]
+    by_day: tuple[tuple[int, str, int], ...]
+    disk: int
+
+
+_BY_SCOPE = (
+    "SELECT scope, count(*), total(lines), total(size), total(marks_size) FROM transcripts"
+    " WHERE removed_at IS NULL GROUP BY scope"
+)
+_BY_DAY = (
+    "SELECT CAST(created_at AS INTEGER) / 86400000, scope, count(*) FROM transcripts"
+    " WHERE removed_at IS NULL GROUP BY 1, 2"
+)
+
+
+def overview(store: Store, settings: Settings) -> Overview:
+    """Counts and sizes for the stats, from the index and the files of other programs."""
+    sums: dict[str, list[int]] = {}
+    days: dict[tuple[int, str], int] = {}
+    disk = 0
+    if store.has_table("transcripts"):
+        for scope, *found in store.rows(_BY_SCOPE):
+            count, lines, size, marks = map(int, found)
+            sums[as_text(scope)] = [count, lines, size]
+            disk += size + marks
+        days = {(day or 0, as_text(scope)): count for day, scope, count in store.rows(_BY_DAY)}
+    for item in _foreign_files(store, settings):
+        row = sums.setdefault(item.scope, [0, 0, 0])
+        for number, more in enumerate((1, item.lines, item.size)):
+            row[number] += more
+        day = (item.created_at // 86_400_000, item.scope)
+        days[day] = days.get(day, 0) + 1
+        disk += item.size
+    by_scope = sorted(sums.items(), key=lambda pair: (-pair[1][2], pair[0]))
+    return Overview(
+        tuple(ScopeTotals(scope, *row) for scope, row in by_scope),
+        tuple((day, scope, count) for (day, scope), count in sorted(days.items())), disk,
+    )  # fmt: skip
+
+
 def scopes(store: Store, settings: Settings) -> list[str]:
     """The scopes that have a transcript, sorted."""
     found = {item.scope for item in _foreign_files(store, settings)}
