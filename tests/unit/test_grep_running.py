@@ -142,6 +142,19 @@ def test_the_same_search_is_done_once_and_a_finished_one_anew(
     assert searches.look("a", make, again=False) is not first
 
 
+def test_a_page_looks_for_one_thing_at_a_time(
+    search: Callable[..., Search], searches: Searches
+) -> None:
+    typed = searches.look("n", search, again=False, page="a")
+    shared = searches.look("ne", search, again=False, page="b")
+    assert searches.look("ne", search, again=False, page="a") is shared
+    assert typed.over.wait(10) and not typed.result().running
+    last = searches.look("nee", search, again=False, page="a")
+    assert shared.result().running and last.result().running
+    assert searches.look("ne", search, again=True, page="b") is shared
+    searches.stop()
+
+
 def test_others_wait_their_turn_and_are_told_how_many_are_before_them(
     search: Callable[..., Search], searches: Searches
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +22,9 @@ blueprint = Blueprint("search", __name__)
 PAGE = 30
 ARGS = ("q", "tab", "scope", "kind", "tag", "source", "age", "since", "until", "sort", "page")
 DAY_MS = 86_400_000
+PAGE_ID = re.compile("[0-9a-f]{12}")
+"""What a page tells with every search, so that the one before is stopped."""
+
 AGES = {"": "any time", "1": "last day", "7": "last week", "30": "last month", "365": "last year"}
 
 
@@ -83,17 +88,14 @@ def index() -> Any:
     )  # fmt: skip
 
 
-def _with(**changes: object) -> str:
-    return url_for("search.index", **_kept(**changes))
-
-
-def _kept(**changes: object) -> dict[str, Any]:
+def _with(more: dict[str, Any] | None = None, **changes: object) -> str:
     args = {**request.args.to_dict(), **{k: str(v) for k, v in changes.items()}}
-    return {
+    kept: dict[str, Any] = {
         k: v
         for k, v in args.items()
         if k in ARGS and v and (k, v) not in (("page", "1"), ("sort", "best"))
     }
+    return url_for("search.index", **kept, **(more or {}))
 
 
 def _links() -> dict[str, str]:
@@ -109,6 +111,8 @@ def _transcripts() -> Any:
     store, settings = current.record_store(), current.settings()
     query = replace(parse_args(now_ms()), kind=None, tag=None, source=None)
     found, ahead = None, 0
+    page = request.args.get("from", "")
+    page = page if PAGE_ID.fullmatch(page) else secrets.token_hex(6)
     wanted = grep.literal(query.text)
     if wanted.strip():
         running = current.searches().look(
@@ -117,7 +121,7 @@ def _transcripts() -> Any:
                 store, settings, query.text, scope=query.scope, context=1, mask=settings.mask,
                 polite=True,
             ),
-            again="more" in request.args,
+            again="more" in request.args, page=page,
         )  # fmt: skip
         found, ahead = running.result(), current.searches().ahead(running)
         if not found.running and not found.count and found.trouble:
@@ -126,7 +130,7 @@ def _transcripts() -> Any:
     return render.page(
         "search", "results", address=_with(), tab="transcripts", query=query, found=found, listing=listing,
         sorts=SORTS, ages=AGES, links=_links(), text=query.text, ahead=ahead,
-        more=url_for("search.index", **_kept(), more=1),
+        more=_with({"more": "1", "from": page}), page=page,
         needle=wanted if found and found.exact else None,
         scopes=library.scopes(store, settings),
     )  # fmt: skip

@@ -43,6 +43,7 @@ class Running:
         self.ended: float | None = None
         self.is_waiting = True
         self.over = threading.Event()
+        self.pages: set[str] = set()
 
     def result(self) -> GrepResult:
         """What has been found so far."""
@@ -67,16 +68,25 @@ class Searches:
         self._lookers = threading.Semaphore(LOOKERS)
         self._watcher: threading.Thread | None = None
 
-    def look(self, key: Hashable, make: Callable[[], Search], again: bool) -> Running:
+    def look(
+        self, key: Hashable, make: Callable[[], Search], again: bool, page: str = ""
+    ) -> Running:
         """The search of that key, begun if there is none; `again` says that a page asks once more
-        for one that it has seen, so that a finished one will do. What `make` raises goes through."""
+        for one that it has seen, so that a finished one will do. What `make` raises goes through.
+
+        A `page` looks for one thing at a time: what it asked for before, as its text was typed, is
+        stopped if no other page wants it.
+        """
         with self._lock:
             self._forget()
+            self._leave(page, key)
             held = self._by_key.get(key)
             if held is not None and (held.ended is None or again):
                 held.seen = time.monotonic()
+                held.pages.add(page)
                 return held
         made = Running(make())
+        made.pages.add(page)
         with self._lock:
             self._by_key[key] = made
             self._queue.append(made)
@@ -104,6 +114,19 @@ class Searches:
             self._queue.clear()
         for running in held:
             running.search.stop()
+
+    def _leave(self, page: str, key: Hashable) -> None:
+        for other, running in list(self._by_key.items()):
+            if page and other != key and page in running.pages:
+                running.pages.discard(page)
+                if not running.pages and running.ended is None:
+                    self._drop(other, running)
+
+    def _drop(self, key: Hashable, running: Running) -> None:
+        del self._by_key[key]
+        if running in self._queue:
+            self._queue.remove(running)
+        running.search.stop()
 
     def _next(self) -> None:
         while self._queue and self._active < AT_ONCE:
@@ -143,7 +166,4 @@ class Searches:
                 if now - max(running.ended, running.seen) > KEPT_S:
                     del self._by_key[key]
             elif now - running.seen > LEASE_S:
-                del self._by_key[key]
-                if running in self._queue:
-                    self._queue.remove(running)
-                running.search.stop()
+                self._drop(key, running)
