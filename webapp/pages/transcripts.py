@@ -267,6 +267,7 @@ def _open(session_id: str) -> tuple[library.Opened | None, Any]:
         gone = replace(gone, title=library.shown_title(gone.title, settings))
         return None, render.page("transcript_gone", status=410, gone=gone, session=session,
             kept=cleanup.can_undo(store, settings, session_id), days=aside.DAYS,
+            receipt=receipts.of(store, cleanup.ACTION, gone.removed_at),
         )  # fmt: skip
 
 

@@ -43,6 +43,16 @@ def update(store: Store, receipt_id: int, summary: str, detail: Mapping[str, Any
     store.run(ReceiptRow.update(summary=summary, detail=kept).where(ReceiptRow.id == receipt_id))
 
 
+def of(store: Store, action: str, at: int) -> int | None:
+    """The number of the receipt of something that was done at that very moment, if there is one."""
+    if not store.has_table("receipts"):
+        return None
+    found = store.value(
+        "SELECT max(id) FROM receipts WHERE action = ? AND at = ?", (action, at)
+    )  # fmt: skip
+    return found if isinstance(found, int) else None
+
+
 def total(store: Store, action: str, key: str) -> int:
     """The sum of one number in the details of all receipts of an action."""
     if not store.has_table("receipts"):
