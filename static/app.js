@@ -185,7 +185,7 @@
     if (!match) return false;
     const [first, last] = [Number(match[1]), Number(match[2] || match[1])];
     if (!document.getElementById(`L${first}`) || (match[2] && !document.getElementById(`L${last}`))) {
-      if (first >= 1 && last >= first) location.replace(`${address(first, last)}#L${first}`);
+      if (first >= 1 && last >= first) location.replace(`${address(first, last)}${location.search}#L${first}`);
       return true;
     }
     const range = chosen();

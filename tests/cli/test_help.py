@@ -362,7 +362,7 @@ def test_arguments_and_texts_that_the_terminal_cannot_show_are_no_crash(
         (["grep", b"\xff"], 1),
         (["restore", b"\xff"], 2),
         (["forget", "--query", b"\xff"], 1),
-        (["cleanup", "--session", b"\xff"], 0),
+        (["cleanup", "--session", b"\xff"], 1),
         (["doctor", "--data-dir", b"data\xff"], 0),
         (["list", "--db", b"\xff.db"], 1),
         ([b"\xff"], 2),

@@ -36,6 +36,12 @@ def files(cli: Any) -> set[str]:
     return {path.stem for path in (cli.data_dir / "transcripts").glob("*/*.md")}
 
 
+def rows(cli: Any, sql: str) -> list[tuple[Any, ...]]:
+    """What memory.db holds."""
+    with closing(sqlite3.connect(cli.data_dir / "memory.db")) as connection:
+        return connection.execute(sql).fetchall()
+
+
 # export -----------------------------------------------------------------------------------------
 
 
@@ -165,6 +171,10 @@ def test_read_masks_keys_unless_they_are_asked_for(shop: Any) -> None:
         assert "ghp_" in hidden.out
         shown = shop.done("read", KEYS, "1-16", "--reveal", *more)
         assert all(key in shown.out for key in RAW_KEYS)
+    told = [
+        summary for (summary,) in rows(shop, "SELECT summary FROM receipts WHERE action = 'reveal'")
+    ]
+    assert len(told) == 2 and all("lines 1-16" in summary for summary in told)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +259,8 @@ def test_grep_masks_keys_unless_they_are_asked_for(shop: Any) -> None:
         assert not any(key in hidden.out for key in RAW_KEYS)
         shown = at_shop(shop, "grep", "use this key", "--reveal", *more)
         assert all(key in shown.out for key in RAW_KEYS)
+    told = str(rows(shop, "SELECT summary, detail FROM receipts WHERE action = 'reveal'"))
+    assert told.count("without a mask") == 2 and "use this key" not in told
 
 
 @pytest.mark.parametrize("words", ["xylophone", "(", "\\", "[a-", "*"])

@@ -369,4 +369,7 @@ def test_the_receipt_of_a_killed_cleanup_shows_what_the_index_tells(full: Any) -
     assert len(page.doc.all("tr", data_item="")) == 2
     full.submit(page, page.form(f"/receipts/{number}/undo"), "Put 2 transcripts back")
     assert {KEYS, EMPTY} <= files(full)
-    assert len(full.get(f"/receipts/{number}").doc.all("tr", data_item="")) == 2
+    after = full.get(f"/receipts/{number}")
+    assert len(after.doc.all("tr", data_item="")) == 2
+    assert "put back2" in after.main.one("dl", class_="facts").text
+    assert full.rows("SELECT count(*) FROM receipts WHERE action = 'undo'") == [(1,)]

@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -267,6 +267,22 @@ def test_the_outline_leads_to_what_was_asked_and_where_context_was_compacted(sit
         number = int(re.fullmatch(rf"/transcripts/{LONG}/(\d+)#L\1", link)[1])  # type: ignore[index]
         start = "### tool" if item.attrs["class"] == "k-tool" else "## "
         assert lines[number - 1].startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [("1,2", None), ("1,000", "1000"), ("44 - 50", "44-50"), ("44–50", "44-50"), ("", ""),
+     (f"transcripts/x/{LONG}.md:1500-1510:text", "1500-1510"), (f"{LONG}.md:7:text", "7")],
+)  # fmt: skip
+def test_the_jump_box_understands_lines_as_they_are_printed(
+    site: Any, text: str, lines: str | None
+) -> None:
+    answer = site.get("/transcripts/" + LONG + "/go?" + urlencode({"line": text}))
+    if lines is None:
+        assert answer.status == 400
+        return
+    place = f"/{lines}#L{lines.split('-')[0]}" if lines else ""
+    assert answer.location == f"/transcripts/{LONG}{place}"
 
 
 # The copied link --------------------------------------------------------------------------------

@@ -135,6 +135,28 @@ def test_many_missing_sessions_come_in_pages(site: Any, newest_db: Path) -> None
     assert site.get("/transcripts?show=missing&page=3").doc.one(class_="empty")
 
 
+def test_a_session_with_an_unfinished_answer_is_no_growth(site: Any, newest_db: Path) -> None:
+    site.export_all()
+    with closing(sqlite3.connect(newest_db)) as connection, connection:
+        connection.execute(
+            "UPDATE session SET time_updated = time_updated + 1 WHERE id = ?", (KEYS,)
+        )
+    assert not site.get("/transcripts").has_form("/transcripts/export")
+    page = site.get("/transcripts?show=missing")
+    assert "still being written" in page.doc.one(class_="empty").text
+    job = site.finished(site.submit(page, page.form("/transcripts/export"),
+                                    f"Look through all {SESSIONS} again"))  # fmt: skip
+    assert f"{SESSIONS} of {SESSIONS}" in job.text
+
+
+def test_what_a_cleanup_removed_is_not_called_exported(site: Any) -> None:
+    site.export_all()
+    page = site.get(f"/cleanup?session={KEYS}&keep_recent=0")
+    site.finished(site.submit(page, page.form("/cleanup", method="post"), "Remove 1 transcript"))
+    empty = site.get("/transcripts?show=missing").doc.one(class_="empty").text
+    assert "Nothing to export" in empty and "1 session whose transcript a cleanup removed" in empty
+
+
 def test_the_missing_tab_lists_what_is_not_exported_and_each_link_exports_it(site: Any) -> None:
     answer = site.get("/transcripts?show=missing")
     assert len(titles(answer)) == SESSIONS

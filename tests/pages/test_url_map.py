@@ -33,7 +33,7 @@ def real_values(site: Any) -> dict[str, str]:
 
 def test_every_rule_answers_a_get_and_none_with_a_server_error(hostile: Any) -> None:
     values = real_values(hostile)
-    expected = {"entries.listing": 302, "transcripts.go": 400, "transcripts.find": 302}
+    expected = {"entries.listing": 302, "transcripts.go": 302, "transcripts.find": 302}
     seen = set()
     for rule in hostile.app.url_map.iter_rules():
         path = re.sub(r"<(?:\w+:)?(\w+)>", lambda m: values[m[1]], rule.rule)
@@ -195,18 +195,18 @@ def fill(site: Any, count: int) -> None:
 
 
 PAGES = {
-    "/": 8,
-    "/?q=needle": 10,
-    "/?q=needle+alpha&sort=title": 8,
-    "/?tab=transcripts&q=needle": 11,
-    "/entries/{entry}": 4,
-    "/entries/{entry}/edit": 7,
-    "/trash": 5,
-    "/transcripts": 9,
-    "/transcripts/ses_0": 6,
-    "/cleanup?max_sessions=1&keep_recent=0": 10,
-    "/receipts": 4,
-    "/stats": 12,
+    "/": 9,
+    "/?q=needle": 11,
+    "/?q=needle+alpha&sort=title": 9,
+    "/?tab=transcripts&q=needle": 12,
+    "/entries/{entry}": 5,
+    "/entries/{entry}/edit": 8,
+    "/trash": 6,
+    "/transcripts": 10,
+    "/transcripts/ses_0": 7,
+    "/cleanup?max_sessions=1&keep_recent=0": 11,
+    "/receipts": 5,
+    "/stats": 13,
 }
 
 

@@ -156,12 +156,14 @@ def test_files_of_another_program_stay() -> None:
     assert stays(found)["theirs"] == "written by another program"
 
 
-def test_one_scope_is_cleaned_and_the_others_are_not_looked_at() -> None:
-    library = [*TEN, item("other", 99, scope="/o")]
+def test_one_scope_is_cleaned_and_of_the_others_only_what_is_named() -> None:
+    library = [*TEN, item("other", 99, scope="/o"), item("third", 99, scope="/o")]
     options = Options(sessions=("other", "t9"), retention_days=5, keep_recent=0, scope="/s")
     found = make_plan(library, options, NOW)
-    assert goes(found).keys() == {"t6", "t7", "t8", "t9"}
-    assert found.unknown == ("other",) and found.considered == 10
+    assert goes(found).keys() == {"t6", "t7", "t8", "t9", "other"}
+    assert found.unknown == () and found.considered == 11
+    kept = make_plan(library, replace(options, keep_recent=1, sessions=("other", "third")), NOW)
+    assert stays(kept).keys() == {"other"}
 
 
 def test_a_plan_is_pure() -> None:

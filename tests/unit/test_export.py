@@ -502,7 +502,8 @@ def test_a_session_with_an_unfinished_answer_stays_behind_until_it_is_there(
     answer = talk.assistant("on its way", done=False)
     assert talk.export(store, settings).unfinished == 1
     used = replace(settings, opencode_db=talk.db)
-    assert pending(store, used).behind != ()
+    found = pending(store, used)
+    assert found.behind == () and found.writing == found.chosen("new") != ()
     talk.finish(answer)
     talk.export(store, settings)
     found = pending(store, used)

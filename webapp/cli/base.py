@@ -159,7 +159,16 @@ def nothing_found(run: Run, everywhere: bool) -> str:
     """What to say when a search came back empty, with where it looked."""
     if everywhere:
         return "Nothing found."
-    return f"Nothing found in {run.scope} or global. Every project: add --everywhere"
+    return f"Nothing found in {_where(run)}. Every project: add --everywhere"
+
+
+def none_in(run: Run, what: str) -> str:
+    """That there are no such things where the command looked."""
+    return f"No {what} in {_where(run)}."
+
+
+def _where(run: Run) -> str:
+    return GLOBAL if run.scope == GLOBAL else f"{run.scope} or global"
 
 
 def read_body(body: str) -> str:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import click
 
-from webapp.cli.base import Run, command, fail, nothing_found, read_body
+from webapp.cli.base import Run, command, fail, none_in, nothing_found, read_body
 from webapp.errors import Conflict, InvalidInput
 from webapp.memory import entries, query, stats, trash
 from webapp.memory.entries import Entry
@@ -86,9 +86,7 @@ def list_command(run: Run, limit: int, everywhere: bool, trashed: bool) -> None:
         )
     text = "\n".join(_line(hit.entry) for hit in result.hits)
     data = {"total": result.total, "entries": [_preview(hit.entry) for hit in result.hits]}
-    run.out(
-        data, text or f"No entries in {run.scope} or global. All: opencode-memory list --everywhere"
-    )
+    run.out(data, text or f"{none_in(run, 'entries')} All: opencode-memory list --everywhere")
     if not result.hits:
         fail(1)
 

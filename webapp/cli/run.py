@@ -173,9 +173,11 @@ def demo(run: Run, open_browser: bool) -> None:
     folder = Path(tempfile.mkdtemp(prefix="opencode-memory-demo-"))
     os.chmod(folder, 0o700)
     try:
+        values: dict[str, Any] = {"data_dir": folder / "data", "db": folder / "data" / "memory.db",
+                  "opencode_db": folder / "opencode.db", "trash_days": 30, "auto_sweep": False}  # fmt: skip
         settings = replace(
-            run.settings, data_dir=folder / "data", db=folder / "data" / "memory.db",
-            opencode_db=folder / "opencode.db", user="demo", trash_days=30, auto_sweep=False,
+            run.settings, user="demo", origins={**run.settings.origins, **dict.fromkeys(values, "demo")},
+            **values,
         )  # fmt: skip
         build(settings)
         if not run.as_json:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webapp.cli.base import Run, command, fail, nothing_found
+from webapp.cli.base import Run, command, fail, none_in, nothing_found
 from webapp.errors import InvalidInput, NotFound, PlanChanged, Unreadable
 from webapp.lines import parse_range
 from webapp.opencode import Session, find_session
+from webapp.store import now_ms, receipts
 from webapp.transcripts import aside, cleanup, export, grep, library, window
 from webapp.transcripts.cleanup import Options, Plan
 from webapp.transcripts.library import Transcript
@@ -73,7 +74,10 @@ def export_command(run: Run, session: str | None, everything: bool, missing: boo
         done = _export(run, store, chosen, problems)
     for problem in problems:
         click.echo(f"opencode-memory: {problem}", err=True)
+    grown = sum(1 for made in done if made["added"])
     text = f"{_many(len(done), 'session')} exported." if done else "Nothing to export."
+    if done and grown < len(done):
+        text = f"{_many(len(done), 'session')} looked through, {grown:,} with new lines."
     if left_out:
         text += (
             f" {left_out:,} that a cleanup removed stay away; export one by its id to have it back."
@@ -113,7 +117,7 @@ def _export(
     run: Run, store: Store, chosen: list[Session], problems: list[str]
 ) -> list[dict[str, object]]:  # fmt: skip
     """Exports the sessions, with a progress bar where standard error is a terminal, else with one
-    line for each."""
+    line for each that got new text."""
     done: list[dict[str, object]] = []
     is_watched = sys.stderr.isatty() and not run.as_json and len(chosen) > 1
     with click.progressbar(
@@ -127,7 +131,7 @@ def _export(
             made = step.exported
             done.append({"id": made.session_id, "path": str(made.path), "lines": made.lines,
                          "added": made.added, "unfinished": made.unfinished})  # fmt: skip
-            if not run.as_json and not is_watched:
+            if not run.as_json and not is_watched and (made.added or len(chosen) == 1):
                 more = f", {made.unfinished} still being written" if made.unfinished else ""
                 click.echo(
                     f"{made.session_id}  +{made.added} lines, {made.lines} in all{more}  {made.path}"
@@ -149,16 +153,25 @@ def transcripts_command(run: Run, everywhere: bool, sort: str) -> None:
         )  # fmt: skip
     lines = [
         f"{item.id}  {item.lines:>9,} lines  {item.size:>12,} bytes  {_day(item.touched_at)}  {item.title}"
+        + (f"  ({item.scope})" if everywhere else "")
         for item in found.items
     ]
     lines.append(f"{found.total} transcripts, {found.lines:,} lines, {found.size:,} bytes")
     data = {"transcripts": [_facts(item) for item in found.items], "total": found.total,
             "lines": found.lines, "size": found.size}  # fmt: skip
     run.out(data, "\n".join(lines) if found.items else
-            f"No transcripts in {run.scope} or global. Every project: add --everywhere. "
+            f"{none_in(run, 'transcripts')} Every project: add --everywhere. "
             "Sessions are written with: opencode-memory export --all")  # fmt: skip
     if not found.items:
         fail(1)
+
+
+def _tell_reveal(run: Run, store: Store, summary: str, detail: dict[str, object]) -> None:
+    """A look past the mask leaves a receipt, as it does in the browser. What was searched for is not
+    in it, since that may be the credential."""
+    if run.settings.mask:
+        with store.writing():
+            receipts.write(store, "reveal", run.settings.user, summary, detail, now_ms())
 
 
 @command("opencode-memory read ses_dd3fa5a78ffeZgDejs2wUU3Afh 900-940")
@@ -170,6 +183,9 @@ def read(run: Run, session: str, lines: str, reveal: bool) -> None:
     wanted = parse_range(lines)
     with run.store() as store:
         opened = library.open_transcript(store, run.settings, session)
+        if reveal:
+            _tell_reveal(run, store, f"Revealed lines {wanted} of “{opened.transcript.title}”",
+                         {"session": session, "lines": str(wanted)})  # fmt: skip
     for problem in opened.problems:
         click.echo(f"opencode-memory: {problem}", err=True)
     seen = window.read(opened.transcript, wanted, run.settings.mask and not reveal)
@@ -203,6 +219,9 @@ def grep_command(
     """Finds exact lines in the transcripts, whatever their case."""
     with run.store() as store:
         item = library.open_transcript(store, run.settings, session).transcript if session else None
+        if reveal:
+            _tell_reveal(run, store, "Searched transcripts without a mask",
+                         {"session": session or "all", "words": len(words)})  # fmt: skip
         found = grep.grep(
             store, run.settings, " ".join(words), session=item,
             scope=None if everywhere or session else run.scope, context=context, max_hits=limit,
@@ -308,6 +327,8 @@ def cleanup_command(
             if plan.steps:
                 text += f"\nTo do it, repeat the command with --apply {plan.fingerprint}"
             run.out(_plan_data(plan), text)
+            if options.sessions and not plan.steps and not plan.kept:
+                fail(1)
             return
         try:
             last = None

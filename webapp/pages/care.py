@@ -166,6 +166,8 @@ def _shown_detail(detail: Any) -> dict[str, Any]:
         return {"detail": json.dumps(detail, ensure_ascii=False)}
     shown: dict[str, Any] = {}
     for key, value in detail.items():
+        if value is None or value == [] or value == {}:
+            continue
         if (
             (key in _LISTS and _is_list(value, _LISTS[key]))
             or (key == "options" and isinstance(value, dict))

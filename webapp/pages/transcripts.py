@@ -35,9 +35,9 @@ from webapp.web.jobs import Job
 blueprint = Blueprint("transcripts", __name__)
 PAGE = 100
 PRINTED = re.compile(
-    r"(?:.*/)?(?P<id>[A-Za-z0-9][A-Za-z0-9_.~-]*)\.md[:-](?P<line>[0-9]+)(?:[:-].*)?"
+    r"(?:.*/)?(?P<id>[A-Za-z0-9][A-Za-z0-9_.~-]*)\.md[:-](?P<line>[0-9]+(?:-[0-9]+)?)(?:[:-].*)?"
 )
-"""A line as `rg -n` prints it: the path, the number, and for a hit the text."""
+"""A line as `rg -n` prints it: the path, the number or a range, and for a hit the text."""
 
 
 @blueprint.get("/transcripts")
@@ -160,10 +160,14 @@ def _range(session_id: str, text: str) -> LineRange:
 @blueprint.get("/transcripts/<session_id>/go")
 def go(session_id: str) -> Any:
     """The jump box: to a line or a range, or to where `path:line` of ripgrep points."""
-    text = request.args.get("line", "")
-    printed = PRINTED.fullmatch(text.strip())
+    text = request.args.get("line", "").strip()
+    if not text:
+        return redirect(url_for("transcripts.first", session_id=session_id))
+    printed = PRINTED.fullmatch(text)
     if printed:
         session_id, text = printed["id"], printed["line"]
+    # As the pages print numbers, and as people write ranges.
+    text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", re.sub(r"\s*[-–]\s*", "-", text))
     selected = _range(session_id, text)
     return redirect(_line_link(session_id, str(selected)))
 

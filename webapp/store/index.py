@@ -89,6 +89,8 @@ def vacuum(store: Store, actor: str) -> Vacuumed:
     store.rows("PRAGMA wal_checkpoint(TRUNCATE)")
     after = store.disk_bytes()
     detail = {"before": before, "after": after, "bytes": before - after}
+    smaller = after < before
+    summary = "Made memory.db smaller" if smaller else "Found memory.db as small as it gets"
     with store.writing(create=False):
-        receipt = receipts.write(store, "vacuum", actor, "Made memory.db smaller", detail, now_ms())
+        receipt = receipts.write(store, "vacuum", actor, summary, detail, now_ms())
     return Vacuumed(before, after, receipt)

@@ -94,34 +94,42 @@ def make_plan(
 ) -> Plan:
     """Plans a cleanup. Pure: nothing is read or written.
 
-    Order: named sessions; then those untouched for `retention_days`; then, per scope, the oldest
-    beyond `max_sessions`. The `keep_recent` newest of each scope always stay, and so does a file
-    that another program wrote. `touched` gives later times of last touch, by session id.
+    Order: named sessions, of whatever scope; then those untouched for `retention_days`; then, per
+    scope, the oldest beyond `max_sessions`. The `keep_recent` newest of each scope always stay, and
+    so does a file that another program wrote. `touched` gives later times of last touch, by session
+    id.
     """
     touched = touched or {}
 
     def touch(item: Transcript) -> int:
         return max(item.touched_at, touched.get(item.id, 0))
 
-    scoped = [item for item in library if options.scope in (None, item.scope)]
+    def is_in_scope(item: Transcript) -> bool:
+        return options.scope in (None, item.scope)
+
+    scoped = [item for item in library if is_in_scope(item) or item.id in options.sessions]
     ordered = sorted(scoped, key=lambda item: (-touch(item), item.id))
     groups: dict[str, list[Transcript]] = {}
-    for item in ordered:
+    for item in sorted(library, key=lambda item: (-touch(item), item.id)):
         groups.setdefault(item.scope, []).append(item)
     recent = {item.id for group in groups.values() for item in group[: options.keep_recent]}
     due: dict[str, str] = {}
-    by_id = {item.id: item for item in ordered}
+    by_id = {item.id: item for item in library}
     for session_id in options.sessions:
         if session_id in by_id:
             due.setdefault(session_id, "named")
     if options.retention_days:
         horizon = now - options.retention_days * DAY_MS
         for item in ordered:
+            if not is_in_scope(item):
+                continue
             if touch(item) < horizon:
                 days = (now - touch(item)) // DAY_MS
                 due.setdefault(item.id, f"untouched for {days} days, over {options.retention_days}")
     if options.max_sessions:
-        for group in groups.values():
+        for scope, group in groups.items():
+            if options.scope not in (None, scope):
+                continue
             left = [item for item in group if item.id not in due or item.id in recent]
             for item in left[options.max_sessions :]:
                 due.setdefault(item.id, f"more than {options.max_sessions} in its project")
@@ -294,6 +302,14 @@ def undo(
     ReadOnly and Unreadable.
     """
     at = now_ms() if now is None else now
+    gone = _put_back(store, settings, session_id)
+    with store.writing():
+        receipts.write(
+            store, "undo", actor, f"Put the transcript “{gone.title}” back", {"id": session_id}, at
+        )
+
+
+def _put_back(store: Store, settings: Settings, session_id: str) -> Removed:
     gone = _undoable(store, settings, session_id)
     if gone is None:
         raise NotFound(
@@ -314,16 +330,14 @@ def undo(
                 TranscriptRow.session_id == session_id
             )
         )
-        receipts.write(
-            store, "undo", actor, f"Put the transcript “{gone.title}” back", {"id": session_id}, at
-        )
+    return gone
 
 
 def undo_receipt(
     store: Store, settings: Settings, receipt_id: int, actor: str
 ) -> tuple[int, list[str]]:
-    """Puts back every transcript that a cleanup's receipt names and that is still kept. Returns how
-    many, and why the others are not."""
+    """Puts back every transcript that a cleanup's receipt names and that is still kept, notes that in
+    it, and leaves one receipt more. Returns how many, and why the others are not."""
     stored = receipts.get(store, receipt_id)
     if stored.action != ACTION:
         raise InvalidInput(f"Receipt {receipt_id} is not one of a cleanup.", "receipt")
@@ -332,14 +346,22 @@ def undo_receipt(
         # What the index tells of a killed cleanup is gone once it is undone.
         with store.writing():
             receipts.update(store, found.id, found.summary, found.detail)
-    done, problems = 0, []
+    done: list[str] = []
+    problems = []
     for item in found.detail.get("transcripts") or []:
         try:
-            undo(store, settings, str(item["id"]), actor)
-            done += 1
+            done.append(_put_back(store, settings, str(item["id"])).id)
         except (NotFound, Conflict) as error:
             problems.append(error.message)
-    return done, problems
+    if done:
+        word = "transcript" if len(done) == 1 else "transcripts"
+        summary = f"Put {len(done)} {word} of receipt {receipt_id} back"
+        before = found.detail.get("put back")
+        total = len(done) + (before if isinstance(before, int) else 0)
+        with store.writing():
+            receipts.write(store, "undo", actor, summary, {"ids": done}, now_ms())
+            receipts.update(store, found.id, found.summary, {**found.detail, "put back": total})
+    return len(done), problems
 
 
 def can_undo(store: Store, settings: Settings, session_id: str) -> bool:

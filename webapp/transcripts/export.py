@@ -34,6 +34,10 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.~-]{0,199}")
 HEAD = 65_536
 """Bytes within which the first three lines of a transcript end, whatever its title."""
 
+UNFINISHED_MS = 1
+"""By so much the index puts a session with an unfinished message before its last touch: it may be
+finished without another one."""
+
 GONE = "gone"
 _SWITCHES = ("agent-switched", "model-switched")
 PRUNED = "pruned"
@@ -182,8 +186,7 @@ def _append(
         "session_id": session.id, "scope": session.scope,
         "path": str(path.relative_to(settings.transcripts_dir)), "title": session.title,
         "source_db": str(session.db), "created_at": session.created_at,
-        # An unfinished message may be finished without another touch of the session.
-        "updated_at": session.updated_at - (1 if unfinished else 0),
+        "updated_at": session.updated_at - (UNFINISHED_MS if unfinished else 0),
         "exported_at": at if text.lines > lines or row is None else row.exported_at,
         "messages": count, "lines": text.lines, "size": size + text.size,
         "marks_size": marks_size + text.marks_size, "removed_at": None, "removed_by": None,

@@ -11,9 +11,11 @@ from webapp.opencode import Session, estimate_bytes, list_sessions
 from webapp.settings import Settings
 from webapp.store import Store
 from webapp.store.values import as_text, as_time
+from webapp.transcripts.export import UNFINISHED_MS
 
 CHOICES = ("new", "missing", "every")
-"""The sessions without a transcript and those that went on; only the former; every session."""
+"""The sessions without a transcript, those that went on and those that may have; only the first;
+every session."""
 
 WRITTEN = 1.15
 """Bytes on disk for each byte that OpenCode keeps: of 50,000 parts with 66 MB the text took 0.97 and
@@ -23,11 +25,13 @@ its marks and counts 0.09; of short messages with little text, more."""
 @dataclass(frozen=True, slots=True)
 class Pending:
     """OpenCode's sessions, the last touched first: those without a transcript, those whose transcript
-    is behind, and all `total` that are not `removed` by a cleanup. `problems` are databases that
-    could not be read."""
+    is behind, those of which all but an unfinished message is there (it may be finished without
+    another touch of the session), and all `total` that are not `removed` by a cleanup. `problems`
+    are databases that could not be read."""
 
     absent: tuple[Session, ...]
     behind: tuple[Session, ...]
+    writing: tuple[Session, ...]
     every: tuple[Session, ...]
     total: int
     removed: int
@@ -41,7 +45,9 @@ class Pending:
             )
         if which == "every":
             return self.every
-        return self.absent + self.behind if which == "new" else self.absent
+        if which == "missing":
+            return self.absent
+        return self.absent + self.behind + self.writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ def pending(store: Store, settings: Settings) -> Pending:
     """What could be exported now. A session whose transcript a cleanup removed is not among it, else
     an export of everything would undo the cleanup."""
     found = list_sessions(settings.opencode_databases())
-    absent, behind, every, removed = [], [], [], 0
+    absent, behind, writing, every, removed = [], [], [], [], 0
     rows: dict[str, tuple[bool, int]] = {}
     if store.has_table("transcripts"):
         for name, gone, touched in store.rows(
@@ -76,10 +82,12 @@ def pending(store: Store, settings: Settings) -> Pending:
         every.append(session)
         if row is None:
             absent.append(session)
+        elif row[1] == session.updated_at - UNFINISHED_MS:
+            writing.append(session)
         elif row[1] < session.updated_at:
             behind.append(session)
     return Pending(
-        tuple(absent), tuple(behind), tuple(every), len(every), removed, found.problems
+        tuple(absent), tuple(behind), tuple(writing), tuple(every), len(every), removed, found.problems
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from webapp.memory.search import count_live
 from webapp.memory.stats import Cache, Facets, facets
 from webapp.settings import Settings
 from webapp.store import Store, now_ms
+from webapp.transcripts.library import totals
 from webapp.transcripts.pending import Pending, Room, pending, room
 from webapp.transcripts.watch import Watcher
 from webapp.web.jobs import Jobs
@@ -116,11 +117,9 @@ def rail() -> dict[str, Any]:
     """The counts in the rail; a store that cannot be read has none."""
     try:
         held = store()
-        sql = "SELECT count(*) FROM transcripts WHERE removed_at IS NULL"
-        has = held.has_table("transcripts")
         return {
             "entries": count_live(held, now_ms()), "trash": trash.count(held),
-            "transcripts": held.value(sql) if has else 0, "read_only": held.read_only,
+            "transcripts": totals(held, settings()).total, "read_only": held.read_only,
         }  # fmt: skip
     except MemoryAppError as error:
         return {"entries": None, "trash": None, "transcripts": None, "read_only": error.message}
