@@ -145,9 +145,11 @@ class Talk:
         assert found is not None, problems
         return found
 
-    def export(self, store: Store, settings: Settings, now: int = NOW) -> Exported:
+    def export(
+        self, store: Store, settings: Settings, now: int = NOW, again: bool = False
+    ) -> Exported:
         """Exports the session as it is now."""
-        return export(store, settings, self.session(), now)
+        return export(store, settings, self.session(), now, again)
 
 
 @functools.cache

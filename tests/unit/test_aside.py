@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,8 @@ from webapp.settings import Settings
 from webapp.store import Store, receipts
 from webapp.transcripts import aside, cleanup, library
 from webapp.transcripts.cleanup import Options
-from webapp.transcripts.export import export
+from webapp.transcripts.export import export, export_many
+from webapp.transcripts.files import marks_path
 
 NOW = 1_800_000_000_000
 DAY = 86_400_000
@@ -70,7 +70,7 @@ def test_what_lies_aside_is_private_and_neither_listed_nor_searched(
 ) -> None:
     settings, texts = removed
     kept = list((settings.data_dir / "trash").glob("*/*.md"))
-    assert {path.stem for path in kept} == set(texts)
+    assert {path.stem for path in kept} == {f"{name}.{NOW}" for name in texts}
     assert {stat.S_IMODE(path.stat().st_mode) for path in kept} == {0o600}
     assert {stat.S_IMODE(path.parent.stat().st_mode) for path in kept} == {0o700}
     assert library.listing(store, settings).total == 0
@@ -120,9 +120,10 @@ def test_the_end_of_the_bytes_leaves_a_receipt(
 def test_only_what_is_due_goes(store: Store, removed: tuple[Settings, dict[str, bytes]]) -> None:
     settings, texts = removed
     old = settings.data_dir / "trash" / next((settings.data_dir / "trash").glob("*/*.md"))
-    os.utime(old, ns=((NOW - 5 * DAY) * 1_000_000,) * 2)
+    name = old.stem.removesuffix(f".{NOW}")
+    old.rename(old.with_name(f"{name}.{NOW - 5 * DAY}.md"))
     assert aside.sweep(store, settings, NOW + 3 * DAY) > 0
-    assert swept(store)[0].detail["ids"] == [old.stem]
+    assert swept(store)[0].detail["ids"] == [name]
     assert aside.contents(settings).count == len(texts) - 1
 
 
@@ -164,13 +165,81 @@ def test_a_wrong_clock_destroys_nothing(
     assert aside.sweep(store, settings, NOW + 8 * DAY) > 0
 
 
-def test_a_clock_that_has_not_jumped_again_is_believed(
+def test_a_clock_that_has_gone_on_for_a_day_is_believed_and_a_restart_is_no_day(
+    store: Store, removed: tuple[Settings, dict[str, bytes]]
+) -> None:
+    settings, texts = removed
+    for later in (0, 3_000, DAY - 1):
+        with pytest.raises(Conflict):
+            aside.sweep(store, settings, NOW + 400 * DAY + later)
+    assert aside.contents(settings).count == len(texts)
+    # It was right again meanwhile, and has jumped once more.
+    assert aside.sweep(store, settings, NOW + DAY) == 0
+    with pytest.raises(Conflict):
+        aside.sweep(store, settings, NOW + 401 * DAY)
+    assert aside.sweep(store, settings, NOW + 402 * DAY) > 0
+
+
+def test_of_two_cleanups_at_once_only_one_removes(
+    store: Store, removed: tuple[Settings, dict[str, bytes]]
+) -> None:
+    """The second has made its plan before the first was done."""
+    settings, texts = removed
+    receipt = next(r for r in receipts.listing(store) if r.action == "cleanup")
+    cleanup.undo_receipt(store, settings, receipt.id, "tester")
+    options = cleanup.Options(sessions=tuple(texts), keep_recent=0)
+    plan = cleanup.plan(store, settings, options, NOW)
+    for at in (NOW + 1, NOW + 2):
+        for step in plan.steps:
+            with contextlib.suppress(NotFound, FileNotFoundError):
+                cleanup._remove(store, settings, step, "tester", at)
+    assert aside.contents(settings).count == len(texts)
+    assert not list(settings.transcripts_dir.glob("*/*.md"))
+    for name, text in texts.items():
+        cleanup.undo(store, settings, name, "tester")
+        assert library.get(store, settings, name).path.read_bytes() == text
+
+
+def test_a_removal_never_overwrites_an_earlier_one(
     store: Store, removed: tuple[Settings, dict[str, bytes]]
 ) -> None:
     settings, _ = removed
-    with pytest.raises(Conflict):
-        aside.sweep(store, settings, NOW + 40 * DAY)
-    assert aside.sweep(store, settings, NOW + 41 * DAY) > 0
+    session = next(s for s in list_sessions(settings.opencode_databases()).sessions if s.id == LONG)
+    (old,) = (settings.data_dir / "trash").glob(f"*/{LONG}.*.md")
+    before = old.read_bytes()
+    export(store, settings, session, NOW, again=True)
+    options = cleanup.Options(sessions=(LONG,), keep_recent=0)
+    plan = cleanup.plan(store, settings, options, NOW + 5)
+    list(cleanup.apply(store, settings, options, plan.fingerprint, "tester", now=NOW + 5))
+    assert len(list((settings.data_dir / "trash").glob(f"*/{LONG}.*.md"))) == 2
+    assert old.read_bytes() == before
+
+
+def test_marks_that_a_kill_left_alone_are_found_again(
+    store: Store, removed: tuple[Settings, dict[str, bytes]]
+) -> None:
+    settings, texts = removed
+    (text,) = (settings.data_dir / "trash").glob(f"*/{LONG}.*.md")
+    place = settings.transcripts_dir / text.parent.name / f"{LONG}.marks"
+    text.with_suffix(".marks").rename(place)
+    marks = place.read_bytes()
+    cleanup.undo(store, settings, LONG, "tester")
+    item = library.get(store, settings, LONG)
+    assert item.path.read_bytes() == texts[LONG] and marks_path(item.path).read_bytes() == marks
+    session = next(s for s in list_sessions(settings.opencode_databases()).sessions if s.id == LONG)
+    assert export(store, settings, session, NOW).added == 0
+
+
+def test_an_export_that_was_planned_before_the_cleanup_does_not_undo_it(
+    store: Store, removed: tuple[Settings, dict[str, bytes]]
+) -> None:
+    settings, texts = removed
+    sessions = list(list_sessions(settings.opencode_databases()).sessions)
+    steps = list(export_many(store, settings, sessions, NOW))
+    assert len(steps) == len(sessions) and not any(step.exported or step.problem for step in steps)
+    assert aside.contents(settings).count == len(texts)
+    with pytest.raises(Conflict, match="removed by a cleanup"):
+        export(store, settings, sessions[0], NOW)
 
 
 def test_a_transcript_from_the_future_makes_the_sweep_wait(
@@ -178,7 +247,7 @@ def test_a_transcript_from_the_future_makes_the_sweep_wait(
 ) -> None:
     settings, texts = removed
     session = next(s for s in list_sessions(settings.opencode_databases()).sessions if s.id == LONG)
-    export(store, settings, session, NOW + 20 * DAY)
+    export(store, settings, session, NOW + 20 * DAY, again=True)
     with pytest.raises(Conflict, match="later than the clock says"):
         aside.sweep(store, settings, NOW + 8 * DAY)
     assert aside.contents(settings).count == len(texts)

@@ -463,7 +463,7 @@ def test_a_removed_transcript_is_made_again_by_an_explicit_export_only(
 
     sessions = list_sessions(settings.opencode_databases()).sessions
     mine = [session for session in sessions if session.id == names[0]]
-    (step,) = export_many(store, settings, mine, NOW)
+    (step,) = export_many(store, settings, mine, NOW, again=True)
     assert step.exported is not None and step.exported.created
     assert step.exported.path.read_bytes() == kept
     assert open_transcript(store, settings, names[0]).transcript.ours

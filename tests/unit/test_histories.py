@@ -705,6 +705,7 @@ class History(RuleBasedStateMachine):
     @rule()
     def cleanup_removes(self) -> None:
         options = cleanup.Options((ID,), keep_recent=0)
+        self.opencode.now += 1
         now = self.opencode.now
         plan = cleanup.plan(self.store, self.settings, options, now)
         if not plan.steps:
@@ -746,7 +747,7 @@ class History(RuleBasedStateMachine):
         settings = replace(self.settings, inline_output_max_bytes=limit)
         written = self.written() if self.promised else set()
         waiting = self.waiting(written)
-        done = export(self.store, settings, self.known, self.opencode.now)
+        done = export(self.store, settings, self.known, self.opencode.now, again=True)
         if self.promised:
             assert done.path == self.path, "the transcript is in another file now"
         self.path = done.path
@@ -832,7 +833,7 @@ class History(RuleBasedStateMachine):
         """A further export, in which nothing has changed."""
         assert self.known is not None
         before = self.state(), self.row()
-        again = export(self.store, settings, self.known, self.opencode.now)
+        again = export(self.store, settings, self.known, self.opencode.now, again=True)
         assert (again.added, again.lines, again.created) == (0, done.lines, False)
         assert (self.state(), self.row()) == before, "an export of nothing changed something"
 

@@ -71,7 +71,7 @@ def export_command(run: Run, session: str | None, everything: bool, missing: boo
             if not found.total and problems:
                 raise Unreadable(" ".join(problems))
             _tell_room(run, found)
-        done = _export(run, store, chosen, problems)
+        done = _export(run, store, chosen, problems, bool(session))
     for problem in problems:
         click.echo(f"opencode-memory: {problem}", err=True)
     grown = sum(1 for made in done if made["added"])
@@ -114,7 +114,7 @@ def _tell_room(run: Run, found: Pending) -> None:
 
 
 def _export(
-    run: Run, store: Store, chosen: list[Session], problems: list[str]
+    run: Run, store: Store, chosen: list[Session], problems: list[str], again: bool
 ) -> list[dict[str, object]]:  # fmt: skip
     """Exports the sessions, with a progress bar where standard error is a terminal, else with one
     line for each that got new text."""
@@ -123,8 +123,10 @@ def _export(
     with click.progressbar(
         length=len(chosen), label="Exporting", file=sys.stderr, hidden=not is_watched, show_pos=True
     ) as bar:
-        for step in export.export_many(store, run.settings, chosen):
+        for step in export.export_many(store, run.settings, chosen, again=again):
             bar.update(1)
+            if step.exported is None and not step.problem:
+                continue
             if step.exported is None:
                 problems.append(f"{step.session.id}: {step.problem}")
                 continue

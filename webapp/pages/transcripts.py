@@ -226,7 +226,7 @@ def export_one(session_id: str) -> Any:
         raise NotFound(f"OpenCode has no session {session_id} any more.")
     if cleanup.can_undo(store, settings, session_id):
         cleanup.undo(store, settings, session_id, settings.user)
-    done = export.export(store, settings, session)
+    done = export.export(store, settings, session, again=True)
     text = f"Exported {filters.plural(done.added, 'line')}." if done.added else "Nothing was new."
     return render.back(url_for("transcripts.first", session_id=session_id), text)
 

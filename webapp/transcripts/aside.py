@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,30 +23,35 @@ JUMP_DAYS = 30
 
 SWEPT = "swept"
 SEEN = ".seen"
-"""A file beside what lies aside; its time is that of the last sweep."""
+DOUBTED = ".doubted"
+"""Files beside what lies aside; their times are those of the last sweep, and of the first one since
+that did not believe the clock."""
 
 
-def aside_path(settings: Settings, path: Path) -> Path:
-    """Where a transcript of the library lies once it is removed: outside of what is listed and
-    searched."""
-    return settings.data_dir / "trash" / path.relative_to(settings.transcripts_dir)
+def aside_path(settings: Settings, path: Path, at: int) -> Path:
+    """Where a transcript of the library lies once it was removed at that time: outside of what is
+    listed and searched. The time is in the name, so that one removal never overwrites another, and
+    so that it is known however the removal ended."""
+    folder = settings.data_dir / "trash" / path.relative_to(settings.transcripts_dir).parent
+    return folder / f"{path.stem}.{at}.md"
 
 
-def is_aside(settings: Settings, path: Path) -> bool:
-    """Whether a removed transcript can still be put back."""
-    return aside_path(settings, path).is_file()
+def is_aside(settings: Settings, path: Path, at: int) -> bool:
+    """Whether a transcript that was removed at that time can still be put back."""
+    return aside_path(settings, path, at).is_file()
 
 
-def set_aside(settings: Settings, path: Path, now: int) -> list[Path]:
-    """Moves a transcript and its marks out of the library; the time of the file becomes `now`.
+def set_aside(settings: Settings, path: Path, at: int) -> list[Path]:
+    """Moves a transcript and its marks out of the library, as removed at that time.
 
     Returns what could not be moved of that which is nothing without the transcript. Raises OSError;
     then the transcript is where it was.
     """
-    target = aside_path(settings, path)
+    target = aside_path(settings, path, at)
     private_folder(target.parent)
+    if target.exists():
+        raise FileExistsError(errno.EEXIST, "something lies there already", str(target))
     shutil.move(path, target)
-    os.utime(target, ns=(now * 1_000_000,) * 2)
     left = []
     try:
         if marks_path(path).is_file():
@@ -61,18 +68,19 @@ def set_aside(settings: Settings, path: Path, now: int) -> list[Path]:
     return left
 
 
-def put_back(settings: Settings, path: Path) -> None:
-    """Moves a transcript back to where it was. Raises Conflict if there is another by now, and
-    OSError."""
-    source = aside_path(settings, path)
+def put_back(settings: Settings, path: Path, at: int) -> None:
+    """Moves a transcript that was removed at that time back to where it was. Raises Conflict if there
+    is another by now, and OSError."""
+    source = aside_path(settings, path, at)
     private_folder(path.parent)
     with locked(path) as descriptor:
         # A first export that failed or was killed leaves an empty file, or one with nothing whole.
         size = os.fstat(descriptor).st_size
         if size and last_end(path, size) != (0, 0, 0):
             raise Conflict(f"{path} is there again, so the removed one stays where it is.")
-        for beside in (marks_path(path), offsets_path(path), sources_path(path)):
+        for beside in (offsets_path(path), sources_path(path)):
             beside.unlink(missing_ok=True)
+        # Marks in the library alone are its own: the removal, or an undo, was killed in between.
         if marks_path(source).exists():
             shutil.move(marks_path(source), marks_path(path))
         shutil.move(source, path)
@@ -116,16 +124,22 @@ def sweep(store: Store, settings: Settings, now: int) -> int:
 
     A wrong clock must not destroy: Conflict is raised when something was written or removed later
     than `now`, or when `now` is before the last sweep or more than JUMP_DAYS after it and the last
-    removal. The sweep after that believes a clock that has not jumped again. Raises Unreadable,
-    Busy and ReadOnly too.
+    removal. A clock that has gone on for a day from there is believed. Raises Unreadable, Busy and
+    ReadOnly too.
     """
     found = _aside(settings)
     if not found:
         return 0
     why = _doubt(store, found, _seen_at(settings, found), now)
-    _see(settings, now)
     if why:
-        raise Conflict(why)
+        since = _time_of(settings, DOUBTED)
+        if since is None or not 0 <= now - since <= JUMP_DAYS * DAY_MS:
+            _keep_time(settings, DOUBTED, now)
+            raise Conflict(why)
+        if now - since < DAY_MS:
+            raise Conflict(why)
+    _keep_time(settings, SEEN, now)
+    (_folder(settings) / DOUBTED).unlink(missing_ok=True)
     horizon = now - DAYS * DAY_MS
     due = [item for item in found if item[1] < horizon]
     return _give_back(store, due, "sweep", f"after {DAYS} days", now)
@@ -139,6 +153,8 @@ def give_back(store: Store, settings: Settings, actor: str, until: int, now: int
 
 
 _NEWEST = "SELECT max(exported_at) FROM transcripts WHERE typeof(exported_at) = 'integer'"
+
+_DATED = re.compile(r"(?P<id>.+)\.(?P<at>[0-9]{1,15})")
 
 _Item = tuple[Path, int, int]
 """A transcript that lies aside, when it was removed, and its bytes with its marks."""
@@ -158,7 +174,10 @@ def _aside(settings: Settings) -> list[_Item]:
                 continue  # put back meanwhile
             marks = marks_path(path)
             size = state.st_size + (marks.stat().st_size if marks.is_file() else 0)
-            found.append((path, state.st_mtime_ns // 1_000_000, size))
+            dated = _DATED.fullmatch(path.stem)
+            # Without a time in its name it was not put there by us, or by an earlier version.
+            at = int(dated["at"]) if dated else state.st_mtime_ns // 1_000_000
+            found.append((path, at, size))
     except OSError as error:
         raise Unreadable(
             f"{error.filename or _folder(settings)} cannot be looked at: {error.strerror}."
@@ -169,14 +188,18 @@ def _aside(settings: Settings) -> list[_Item]:
 def _seen_at(settings: Settings, found: list[_Item]) -> int:
     """The last time that is known to have been: of the last sweep, or of the last removal."""
     newest = max(at for _, at, _ in found)
+    return max(newest, _time_of(settings, SEEN) or newest)
+
+
+def _time_of(settings: Settings, name: str) -> int | None:
     try:
-        return max(newest, (_folder(settings) / SEEN).stat().st_mtime_ns // 1_000_000)
+        return (_folder(settings) / name).stat().st_mtime_ns // 1_000_000
     except OSError:
-        return newest
+        return None
 
 
-def _see(settings: Settings, now: int) -> None:
-    path = _folder(settings) / SEEN
+def _keep_time(settings: Settings, name: str, now: int) -> None:
+    path = _folder(settings) / name
     try:
         private_file(path)
         os.utime(path, ns=(now * 1_000_000,) * 2)
@@ -204,7 +227,7 @@ def _give_back(store: Store, due: list[_Item], actor: str, why: str, now: int) -
     killed sweep has one too: it names what was to go, and counts nothing."""
     if not due:
         return 0
-    ids = [path.stem for path, _, _ in due]
+    ids = [_id_of(path) for path, _, _ in due]
     detail: dict[str, Any] = {"why": why, "interrupted": True, "bytes": 0, "count": 0, "ids": ids}
     with store.writing():
         receipt = receipts.write(store, SWEPT, actor, _summary(len(due), True), detail, now)
@@ -221,10 +244,15 @@ def _give_back(store: Store, due: list[_Item], actor: str, why: str, now: int) -
             problems.append(f"{item[0]} stays: {error.strerror}")
     freed = sum(size for _, _, size in gone)
     detail = {"why": why, "bytes": freed, "count": len(gone), "problems": problems,
-              "ids": [path.stem for path, _, _ in gone]}  # fmt: skip
+              "ids": [_id_of(path) for path, _, _ in gone]}  # fmt: skip
     with store.writing():
         receipts.update(store, receipt, _summary(len(gone), False), detail)
     return freed
+
+
+def _id_of(path: Path) -> str:
+    dated = _DATED.fullmatch(path.stem)
+    return dated["id"] if dated else path.stem
 
 
 def _summary(count: int, is_open: bool) -> str:

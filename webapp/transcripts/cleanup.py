@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -284,12 +285,15 @@ def _remove(store: Store, settings: Settings, step: Step, actor: str, at: int) -
     item = step.transcript
     # The index is told first: a crash between the two leaves a file without a row, which is still
     # listed and can be read; the other way round a row would point at nothing.
-    with locked(item.path):
+    with locked(item.path, create=False) as descriptor:
+        if not os.fstat(descriptor).st_size or removed(store, item.id) is not None:
+            raise NotFound("somebody else has removed it meanwhile")
         _note(store, item, at, actor, step.why)
         try:
             return aside.set_aside(settings, item.path, at)
         except OSError:
-            _note(store, item, None, None, None)
+            if item.path.exists():
+                _note(store, item, None, None, None)
             raise
 
 
@@ -305,7 +309,12 @@ def undo(
     gone = _put_back(store, settings, session_id)
     with store.writing():
         receipts.write(
-            store, "undo", actor, f"Put the transcript “{gone.title}” back", {"id": session_id}, at
+            store,
+            "undo",
+            actor,
+            f"Put the transcript “{shown_title(gone.title, settings)}” back",
+            {"id": session_id},
+            at,
         )
 
 
@@ -320,8 +329,8 @@ def _put_back(store: Store, settings: Settings, session_id: str) -> Removed:
         raise ReadOnly(f"{store.read_only} So nothing was put back.")
     path = settings.transcripts_dir / gone.path
     try:
-        if aside.is_aside(settings, path):
-            aside.put_back(settings, path)
+        if aside.is_aside(settings, path, gone.removed_at):
+            aside.put_back(settings, path, gone.removed_at)
     except OSError as error:
         raise Unreadable(f"{path} cannot be put back: {error.strerror}.") from error
     with store.writing():
@@ -375,7 +384,8 @@ def _undoable(store: Store, settings: Settings, session_id: str) -> Removed | No
         return None
     path = settings.transcripts_dir / gone.path
     # A cleanup that was killed between the note and the move has left it where it was.
-    return gone if aside.is_aside(settings, path) or is_ours(path, session_id) else None
+    kept = aside.is_aside(settings, path, gone.removed_at)
+    return gone if kept or is_ours(path, session_id) else None
 
 
 def whole(store: Store, settings: Settings, receipt: Receipt) -> Receipt:

@@ -70,20 +70,25 @@ def path_of(settings: Settings, session: Session) -> Path:
     return folder / f"{check_id(session.id)}.md"
 
 
-def export(store: Store, settings: Settings, session: Session, now: int | None = None) -> Exported:
+def export(
+    store: Store, settings: Settings, session: Session, now: int | None = None, again: bool = False
+) -> Exported:
     """Appends what is new in a session to its transcript, creating it if need be.
 
     Only finished messages are written, in order: what follows an unfinished one waits for it. What
     changed in OpenCode above the end (pruned, edited, removed, taken back) becomes a dated notice at
     the end. The order is marks, text, the end mark, then the index row with the good lengths:
     whatever lies beyond those after a crash is cut by the next export.
-    Raises Unreadable, Busy, ReadOnly or Conflict; then the transcript reads as it did before.
+    One that a cleanup removed is made anew only with `again`. Raises Unreadable, Busy, ReadOnly or
+    Conflict; then the transcript reads as it did before.
     """
     at = now_ms() if now is None else now
     path = path_of(settings, session)
     if store.read_only:
         raise Unreadable(f"{store.read_only} So no transcript can be exported.")
     row = _row(store, settings, session)
+    if row is not None and row.removed_at is not None and not again:
+        raise _removed_one(session)
     if row is not None and row.removed_at is None:
         # It stays where it began, also when the project has moved.
         path = settings.transcripts_dir / row.path
@@ -94,11 +99,18 @@ def export(store: Store, settings: Settings, session: Session, now: int | None =
         with locked(path) as descriptor, opencode.reading(session.db) as connection:
             # Whoever asked may have read the session a while ago.
             fresh = opencode.session_in(connection, session.db, session.id) or session
-            return _append(store, settings, fresh, path, descriptor, connection, at)
+            return _append(store, settings, fresh, path, descriptor, connection, at, again)
     except OSError as error:
         raise Unreadable(
             f"The transcript {path} cannot be written: {error.strerror}. What was there is unharmed."
         ) from error
+
+
+def _removed_one(session: Session) -> Conflict:
+    return Conflict(
+        f"The transcript of {session.id} was removed by a cleanup. Put it back or export it again on "
+        "its own page."
+    )
 
 
 def _row(store: Store, settings: Settings, session: Session) -> TranscriptRow | None:
@@ -135,10 +147,12 @@ def safe_path(settings: Settings, session_id: str, relative: str) -> Path | None
 
 def _append(
     store: Store, settings: Settings, session: Session, path: Path, descriptor: int,
-    connection: sqlite3.Connection, at: int,
+    connection: sqlite3.Connection, at: int, again: bool,
 ) -> Exported:  # fmt: skip
     row = _row(store, settings, session)
     if row is not None and row.removed_at is not None:
+        if not again:
+            raise _removed_one(session)
         row = None
     size, lines, marks_size = _good_lengths(row, session, path, descriptor)
     os.fchmod(descriptor, 0o600)
@@ -540,9 +554,19 @@ def _reverted(text: _Appender, known: _Known, session: Session, seen: set[str], 
     text.notice(at, "revert", [f"Everything from {where} on was taken back."], "revert", now)
 
 
+def _is_removed(store: Store, session: Session) -> bool:
+    return store.has_table("transcripts") and bool(
+        store.value(
+            "SELECT 1 FROM transcripts WHERE session_id = ? AND removed_at IS NOT NULL",
+            (session.id,),
+        )
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One step of an export of many: what was done with `session`, or why it could not be."""
+    """One step of an export of many: what was done with `session`, or why it could not be. Of one
+    that a cleanup has removed meanwhile there is neither."""
 
     done: int
     total: int
@@ -552,12 +576,17 @@ class Progress:
 
 
 def export_many(
-    store: Store, settings: Settings, sessions: list[Session], now: int | None = None
-) -> Iterator[Progress]:
-    """Exports sessions one after the other. One that fails is reported and the rest goes on."""
+    store: Store, settings: Settings, sessions: list[Session], now: int | None = None,
+    again: bool = False,
+) -> Iterator[Progress]:  # fmt: skip
+    """Exports sessions one after the other. One that fails is reported and the rest goes on. Those
+    that a cleanup removed are left out, unless `again`."""
     for number, session in enumerate(sessions, 1):
+        if not again and _is_removed(store, session):
+            yield Progress(number, len(sessions), session, None)
+            continue
         try:
-            done = export(store, settings, session, now)
+            done = export(store, settings, session, now, again)
             yield Progress(number, len(sessions), session, done)
         except MemoryAppError as error:
             yield Progress(number, len(sessions), session, None, error.message)

@@ -18,7 +18,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -275,12 +275,14 @@ def _replace(target: Path, data: bytes) -> None:
             file.write(data)
         os.replace(scratch, target)
     except OSError:
-        scratch.unlink(missing_ok=True)
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
 
 
 @contextmanager
-def locked(path: Path, patience: float = LOCK_PATIENCE_S) -> Iterator[int]:
-    """The transcript opened for reading and appending, with an exclusive lock on it.
+def locked(path: Path, patience: float = LOCK_PATIENCE_S, create: bool = True) -> Iterator[int]:
+    """The transcript opened for reading and appending, with an exclusive lock on it. Without `create`
+    one that is not there is FileNotFoundError, and also one that goes while the lock is waited for.
 
     Whoever waited for the lock may have waited for a file that was removed meanwhile, so the inode
     is compared after the lock is held. Raises Busy when another holds it for longer than `patience`
@@ -288,7 +290,8 @@ def locked(path: Path, patience: float = LOCK_PATIENCE_S) -> Iterator[int]:
     """
     deadline = time.monotonic() + patience
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+        descriptor = os.open(path, flags, 0o600)
         try:
             if fcntl is not None:
                 _flock(descriptor, path, deadline)
