@@ -36,6 +36,7 @@ rule.
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -541,8 +542,41 @@ def find(text: str) -> list[Secret]:
     Overlapping ones are reported as one that covers them all. `text` may be plain or source code
     or JSON: escapes such as "\\n" are understood where they touch a credential. Raises nothing.
     """
-    keys = (secret for secret, _ in _private_keys(text)) if _PRIVATE in text else ()
-    return _apart((*_others(text), *keys))
+    return _apart(_everywhere(text, lambda plain: (secret for secret, _ in _keys(plain))))
+
+
+def _keys(text: str) -> Iterator[tuple[Secret, list[_Span]]]:
+    return _private_keys(text) if _PRIVATE in text else iter(())
+
+
+# How a terminal is told to colour, as it is and as JSON and source write it. A tool that marks what
+# it has found puts these into the middle of a credential.
+_COLOUR = re.compile(
+    r"\x1b\[[0-9;:?]{0,40}[ -/]?[@-~]|\\(?:u001[bB]|x1[bB]|033|e)\[[0-9;:?]{0,40}[mK]"
+)
+
+
+def _everywhere(text: str, keys: Callable[[str], Iterable[Secret]]) -> Iterator[Secret]:
+    """What is found in a text, and in the same text without its colours, at its places in the text."""
+    yield from _others(text)
+    yield from keys(text)
+    if "[" not in text or not ("\x1b[" in text or "\\" in text) or not _COLOUR.search(text):
+        return
+    pieces: list[str] = []
+    places: list[int] = []
+    removed: list[int] = [0]
+    position = length = 0
+    for match in _COLOUR.finditer(text):
+        pieces.append(text[position : match.start()])
+        length += match.start() - position
+        position = match.end()
+        places.append(length)
+        removed.append(position - length)
+    plain = "".join([*pieces, text[position:]])
+    for secret in (*_others(plain), *keys(plain)):
+        start = secret.start + removed[bisect.bisect_right(places, secret.start)]
+        end = secret.end + removed[bisect.bisect_right(places, secret.end - 1)]
+        yield replace(secret, start=start, end=end)
 
 
 def mask(text: str) -> str:
@@ -554,14 +588,15 @@ def mask(text: str) -> str:
     quotes nor escapes outside a credential change, so JSON stays JSON with the same structure.
     Masking again changes nothing. Raises nothing.
     """
-    lines = (
-        Secret(start, end, _PRIVATE_KEY, "")
-        for _, spans in (_private_keys(text) if _PRIVATE in text else ())
-        for start, end in spans
-    )
+
+    def lines(plain: str) -> Iterator[Secret]:
+        for _, spans in _keys(plain):
+            for start, end in spans:
+                yield Secret(start, end, _PRIVATE_KEY, "")
+
     pieces: list[str] = []
     position = 0
-    for secret in _apart((*_others(text), *lines)):
+    for secret in _apart(_everywhere(text, lines)):
         pieces += (
             text[position : secret.start],
             f"{secret.prefix}…[masked {secret.end - secret.start}]",

@@ -56,6 +56,7 @@ def test_a_receipt_names_what_went_with_links(site: Any) -> None:
 def test_a_sweep_leaves_a_receipt_that_says_why(site: Any) -> None:
     entry = site.save("One")
     with site.store() as store:
+        site.save("Another")
         entries.forget(store, [entry.id], "tester", now=1_000)
         trash.sweep(store, 30)
     answer = site.get("/receipts")

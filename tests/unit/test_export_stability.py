@@ -844,3 +844,32 @@ def test_a_first_export_whose_end_mark_is_torn_is_done_again(told: Transcript) -
         marks_path(told.path).write_bytes(marks[:-cut])
         told.talk.export(told.store, told.settings, NOW)
         assert (told.path.read_bytes(), marks_path(told.path).read_bytes()) == (whole, marks)
+
+
+@pytest.mark.parametrize(
+    "how", ["garbage marks", "smaller marks_size", "no marks_size", "odd size"]
+)
+def test_marks_that_are_not_those_of_the_text_never_lead_to_the_text_again(
+    how: str, talk: Talk, store: Store, settings: Settings
+) -> None:
+    talk.user("hello")
+    talk.export(store, settings)
+    talk.assistant("there")
+    path = talk.export(store, settings).path
+    before = path.read_bytes()
+    marks = marks_path(path)
+    with store.writing():
+        if how == "garbage marks":
+            marks.write_bytes(b"x" * marks.stat().st_size)
+        elif how == "smaller marks_size":
+            store.rows("UPDATE transcripts SET marks_size = marks_size - 90")
+        elif how == "no marks_size":
+            store.rows("UPDATE transcripts SET marks_size = 0")
+        else:
+            store.rows("UPDATE transcripts SET size = 'many'")
+    if how == "garbage marks":
+        with pytest.raises(Conflict):
+            talk.export(store, settings)
+    else:
+        assert talk.export(store, settings).added == 0
+    assert path.read_bytes() == before

@@ -6,12 +6,15 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from webapp.errors import Unreadable
 from webapp.settings import Settings
 from webapp.store import Store
-from webapp.transcripts.grep import MAX_COUNT, Search, grep
+from webapp.transcripts import library
+from webapp.transcripts.grep import MAX_COUNT, Search, grep, line_numbers
 from webapp.web.searches import AT_ONCE, Running, Searches
 
 
@@ -177,3 +180,37 @@ def test_what_cannot_be_searched_fails_with_its_reason(
     assert running.over.wait(20)
     found = running.result()
     assert not found.running and not found.complete and found.trouble
+
+
+@pytest.mark.parametrize("signal", ["KILL", "BUS"])
+def test_a_ripgrep_that_dies_is_trouble_and_not_nothing_found(
+    store: Store, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal: str
+) -> None:
+    put(settings, "new", 1)
+    script = tmp_path / "dying-rg"
+    script.write_text(f"#!/bin/sh\nkill -{signal} $$\n")
+    script.chmod(0o700)
+    monkeypatch.setattr("webapp.transcripts.ripgrep.program", lambda: str(script))
+    with pytest.raises(Unreadable, match="ended by signal"):
+        grep(store, settings, "needle")
+    item = library.get(store, settings, "new")
+    with pytest.raises(Unreadable):
+        line_numbers(item, "needle")
+
+
+def test_every_word_is_found_across_bytes_that_are_no_text(
+    store: Store, settings: Settings
+) -> None:
+    put(settings, "new", 1)
+    (settings.transcripts_dir / "x" / "new.md").write_bytes(b"# T\nalpha \xff\xfe omega\n")
+    found = grep(store, settings, "omega alpha")
+    assert found.count == 1 and not found.exact
+
+
+def test_a_long_line_is_found_whatever_its_folder_is_called(
+    store: Store, settings: Settings
+) -> None:
+    path = settings.transcripts_dir / 'a}b"c' / "x.md"
+    path.parent.mkdir(parents=True)
+    path.write_text("# T\n" + "y" * 2_000_000 + " needle\n")
+    assert grep(store, settings, "needle").count == 1

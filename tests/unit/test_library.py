@@ -627,3 +627,27 @@ def test_the_overview_counts_what_is_there(
         path for path in settings.transcripts_dir.glob("*/*") if path.suffix in (".md", ".marks")
     ]
     assert found.disk == sum(path.stat().st_size for path in on_disk)
+
+
+def test_a_session_that_was_exported_while_the_clock_was_ahead_goes_on(
+    talk: Talk, store: Store, settings: Settings
+) -> None:
+    used = replace(settings, opencode_db=talk.db)
+    talk.user("first")
+    talk.export(store, settings, NOW)
+    with store.writing():
+        store.rows("UPDATE transcripts SET updated_at = updated_at + 400000000000")
+    talk.user("second")
+    assert [session.id for session in pending(store, used).behind] == [talk.id]
+    assert "second" in open_transcript(store, used, talk.id).transcript.path.read_text()
+
+
+def test_a_scope_or_a_long_title_of_another_program_is_masked(
+    store: Store, settings: Settings
+) -> None:
+    url = "https://user:hunter22secret@" + "h" * 40 + ".example"
+    put(settings, "a.md", "# " + "x" * 165 + " " + url + f"\nscope: /home/{TOKEN}/x\n")
+    (item,) = transcripts(store, settings)
+    assert "hunter22secret" not in item.title and TOKEN not in item.scope
+    assert library.scopes(store, settings) == [item.scope]
+    assert listing(store, settings, scope=item.scope).total == 1

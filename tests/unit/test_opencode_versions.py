@@ -128,6 +128,21 @@ def test_a_second_export_adds_nothing(
         assert export(store, settings, session).added == 0
 
 
+def test_a_coincidence_of_times_hides_no_more_than_one_row(
+    talk: Any, store: Store, settings: Settings
+) -> None:
+    talk.user("an older prompt")
+    ((at,),) = rows(talk.db, "SELECT max(time_created) FROM message")
+    talk.newer("agent-switched", {"agent": "plan"})
+    talk.sql("UPDATE session_message SET time_created = ?", at)
+    talk.newer("user", {"text": "a newer prompt"}, touch=True)
+    talk.newer("assistant", {"content": [{"type": "text", "text": "a newer answer"}],
+                             "time": {"created": 1, "completed": 2}})  # fmt: skip
+    text = talk.export(store, settings).path.read_text("utf-8")
+    for words in ("an older prompt", "a newer prompt", "a newer answer"):
+        assert text.count(words) == 1
+
+
 def test_an_upgrade_that_empties_the_newer_table_is_no_removal(
     store: Store, settings: Settings, tmp_path: Path
 ) -> None:

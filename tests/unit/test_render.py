@@ -527,3 +527,28 @@ def test_no_message_data_breaks_the_rendering(data: dict[str, Any]) -> None:
     done = render.message(message(data=data), 100)
     for each in (done.heading, *done.parts):
         assert each.lines and all("\n" not in line for line in each.lines)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"type": "tool", "tool": "t", "state": {"status": "completed", key: value}}
+        for key in ("title", "raw", "metadata", "time")
+        for value in ({"x": "LEAF"}, ["LEAF"], "LEAF")
+        if not (key in ("title", "raw") and value == "LEAF")
+        if not (key == "metadata" and isinstance(value, dict))
+        if not (key == "time" and isinstance(value, dict))
+    ]
+    + [
+        {"type": "file", "url": {"x": "LEAF"}},
+        {"type": "step-finish", "cost": "LEAF"},
+        {"type": "step-finish", "tokens": {"input": 1, "note": "LEAF"}},
+    ],
+)
+def test_a_field_of_an_odd_type_does_not_vanish(data: dict[str, Any]) -> None:
+    assert "LEAF" in block(data).text
+
+
+def test_a_label_does_not_end_within_a_word_that_a_cut_went_through() -> None:
+    text = " " * 60 + "use " + " " * 100 + "ghp_" + "A1b2C3d4E5" * 9 + " now"
+    assert "A1b2" not in block({"type": "text", "text": text}).label

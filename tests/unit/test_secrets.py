@@ -534,3 +534,35 @@ def test_eight_times_the_text_takes_far_less_than_64_times_as_long(name: str) ->
         if run >= 2 and large_time < 24 * max(small_time, 0.0005):
             return
     pytest.fail(f"{name}: {small_time:.4f} s for {len(small)}, {large_time:.4f} for {len(large)}")
+
+
+PAINTED = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xY2zA4"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\x1b[1;31mghp_\x1b[0m" + PAINTED[4:], "\x1b[01;31m\x1b[Kghp_\x1b[m\x1b[K" + PAINTED[4:],
+     PAINTED[:12] + "\x1b[31m" + PAINTED[12:], "\x1b[32m" + PAINTED + "\x1b[0m", "x\x1b[0m" + PAINTED,
+     "ghp_\\u001b[0m" + PAINTED[4:], "ghp_\\x1b[0m" + PAINTED[4:], "ghp_\\033[0m" + PAINTED[4:],
+     "a\x1b[0mb " + PAINTED + " \x1b[31m" + PAINTED[:20] + "\x1b[0m" + PAINTED[20:]],
+)  # fmt: skip
+def test_colours_within_a_credential_do_not_hide_it(text: str) -> None:
+    shown = mask(text)
+    for start in range(4, len(PAINTED) - 6):
+        assert PAINTED[start : start + 6] not in shown
+    assert mask(shown) == shown
+    for found in find(text):
+        assert text[found.start : found.end].startswith(("ghp_", found.prefix))
+
+
+def test_a_coloured_private_key_is_masked() -> None:
+    body = "MIIEowIBAAKCAQEAx9z8J7k2v0pQ4wYb3nR6tLcDfGhJkMsNqPuVwXyZ01234567"
+    lines = ["-----BEGIN RSA PRIVATE KEY-----", *([body] * 6), "-----END RSA PRIVATE KEY-----"]
+    text = "\n".join(f"\x1b[32m{line}\x1b[0m" for line in lines)
+    shown = mask(text)
+    assert body[8:30] not in shown and shown.count("\n") == text.count("\n")
+
+
+def test_colours_alone_are_left_as_they_are() -> None:
+    text = "\x1b[31mred\x1b[0m and \\u001b[0m " * 3
+    assert mask(text) == text

@@ -306,3 +306,20 @@ def test_only_a_purge_or_a_sweep_ever_loses_a_text(store: Store) -> None:
     found = {item.entry.body for item in trash.listing(store)} | {e.body for e in live(store)}
     assert found == texts
     assert set(index.check(store).values()) == {"ok"}
+
+
+def test_a_clock_that_jumped_destroys_nothing_until_it_has_gone_on_for_a_day(store: Store) -> None:
+    forgotten(store, NOW, title="One")
+    jumped = NOW + 400 * DAY
+    for later in (0, 3_000, DAY - 1):
+        assert trash.sweep(store, 30, jumped + later) == 0
+    (told,) = [one for one in receipts.listing(store) if one.action == trash.DOUBT]
+    assert told.at == jumped and "not swept" in told.summary
+    assert trash.sweep(store, 30, jumped + DAY) == 1
+
+
+def test_a_store_that_is_written_to_never_doubts_its_clock(store: Store) -> None:
+    forgotten(store, NOW, title="One")
+    later = NOW + 400 * DAY
+    save(store, later - 20 * DAY, title="Two")
+    assert trash.sweep(store, 30, later) == 1

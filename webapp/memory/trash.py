@@ -140,8 +140,42 @@ def seen(store: Store) -> tuple[int, int]:
     return row[0], row[1]
 
 
+JUMP_MS = 30 * 86_400_000
+DAY_MS = 86_400_000
+DOUBT = "clock"
+_LAST = (
+    "SELECT max(at) FROM (SELECT max(at) AS at FROM receipts WHERE at <= ? AND action != 'clock'"
+    " UNION ALL SELECT max(trashed_at) FROM trash WHERE trashed_at <= ?"
+    " UNION ALL SELECT max(updated_at) FROM entries WHERE updated_at <= ?)"
+)
+
+
+def _is_doubtful(store: Store, now: int) -> bool:
+    """Whether the clock is more than JUMP_MS beyond all that was ever written, and has not gone on
+    for a day since that was noted first. The receipt that notes it is the note."""
+    last = store.value(_LAST, (now, now, now))
+    if last is not None and now - last <= JUMP_MS:
+        return False
+    noted = store.value(
+        "SELECT min(at) FROM receipts WHERE action = ? AND at BETWEEN ? AND ?",
+        (DOUBT, now - JUMP_MS, now),
+    )
+    if noted is None:
+        receipts.write(
+            store, DOUBT, "sweep",
+            "The clock is more than 30 days beyond anything written, so the trash was not swept", {},
+            now,
+        )  # fmt: skip
+        return True
+    return bool(now - noted < DAY_MS)
+
+
 def sweep(store: Store, trash_days: int, now: int | None = None) -> int:
-    """Destroys what has been in the trash for longer than `trash_days`; returns how many."""
+    """Destroys what has been in the trash for longer than `trash_days`; returns how many.
+
+    A wrong clock must not destroy: one that is far beyond all that was written is believed only when
+    it has gone on for a day.
+    """
     at = now_ms() if now is None else now
     horizon = at - trash_days * 86_400_000
     if not store.exists or store.read_only:
@@ -149,6 +183,8 @@ def sweep(store: Store, trash_days: int, now: int | None = None) -> int:
     if not store.value("SELECT 1 FROM trash WHERE trashed_at < ? LIMIT 1", (horizon,)):
         return 0
     with store.writing():
+        if _is_doubtful(store, at):
+            return 0
         query = TrashRow.select(*tolerant(TrashRow)).where(TrashRow.trashed_at < horizon)
         return _destroy(store, query, "sweep", f"after {trash_days} days", at)
 

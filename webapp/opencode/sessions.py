@@ -281,24 +281,46 @@ def messages(
     runtimes = []
     if "message" in tables:
         runtimes.append(_older(connection, session_id, now, is_known))
-    if "session_message" in tables and not _is_mirror(connection, session_id, tables):
-        runtimes.append(_newer(connection, session_id, now, is_known))
+    if "session_message" in tables:
+        mirror = _Mirror(connection, session_id, "message" in tables)
+        runtimes.append(_newer(connection, session_id, now, is_known, mirror))
     yield from heapq.merge(*runtimes, key=lambda item: item.created_at)
 
 
-def _is_mirror(connection: sqlite3.Connection, session_id: str, tables: set[str]) -> bool:
-    """Whether the session's rows in `session_message` only repeat those in `message`. From 1.14 to
-    1.17 the older runtime also noted its switches there, and with an experimental flag all else, at
-    the very time of the message; an upgrade to 1.17.19 empties the table."""
-    if "message" not in tables:
-        return False
-    found = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM session_message n JOIN message o"
-        " ON o.session_id = n.session_id AND o.time_created = n.time_created"
-        " WHERE n.session_id = ? AND n.type IN ('agent-switched', 'model-switched', 'user'))",
-        (session_id,),
-    ).fetchone()
-    return bool(found[0])
+_SWITCHES = "'agent-switched', 'model-switched'"
+
+
+class _Mirror:
+    """Tells the rows of `session_message` that only repeat what stands in `message`. From 1.14 to
+    1.17 the older runtime noted its switches there too, at the very time of the message, and with an
+    experimental flag everything: the prompt at its very time, and after it the answers. What comes
+    before the first prompt is taken for what that, or the first switch, is."""
+
+    def __init__(self, connection: sqlite3.Connection, session_id: str, is_older: bool) -> None:
+        self._ids: set[object] = set()
+        self._times: set[object] = set()
+        self._in_turn = False
+        if is_older:
+            for message_id, time in connection.execute(
+                "SELECT id, time_created FROM message WHERE session_id = ?", (session_id,)
+            ):
+                self._ids.add(message_id)
+                self._times.add(time)
+        if self._times:
+            order = "seq" if "seq" in columns(connection, "session_message") else "time_created, id"
+            for (time,) in connection.execute(
+                "SELECT time_created FROM session_message WHERE session_id = ?"
+                f" AND type IN ('user', {_SWITCHES}) ORDER BY {order} LIMIT 1", (session_id,),
+            ):  # fmt: skip
+                self._in_turn = time in self._times
+
+    def hides(self, message_id: str, kind: str, time: object) -> bool:
+        """Whether the next row, in their order, is a repetition."""
+        if kind == "user":
+            self._in_turn = time in self._times
+        if kind in ("agent-switched", "model-switched"):
+            return time in self._times
+        return self._in_turn or message_id in self._ids
 
 
 def _known_layout(connection: sqlite3.Connection) -> set[str]:
@@ -432,8 +454,9 @@ def _part(part_id: str, raw: str) -> Part:
 
 
 def _newer(
-    connection: sqlite3.Connection, session_id: str, now: int, is_known: IsKnown | None
-) -> Iterator[Message]:
+    connection: sqlite3.Connection, session_id: str, now: int, is_known: IsKnown | None,
+    mirror: _Mirror,
+) -> Iterator[Message]:  # fmt: skip
     have = columns(connection, "session_message")
     order = "seq" if "seq" in have else "time_created, id"
     last, is_over = _newer_end(connection, session_id, now, have)
@@ -445,6 +468,8 @@ def _newer(
         if not _is_id(message_id):
             continue
         kind, created, raw = _text(stored_kind) or "unknown", _when(time), _text(stored)
+        if mirror.hides(message_id, kind, time):
+            continue
         data = _object(raw)
         if data is None or "unreadable" in data:
             mark = _fingerprint((kind, time), stored, ())

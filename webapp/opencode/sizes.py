@@ -47,13 +47,14 @@ def _look(
     """How many messages of a session were looked at, and the bytes of these."""
     count = size = 0
     for message_id, length in connection.execute(
-        f"SELECT id, length(data) FROM {table} WHERE session_id = ? LIMIT {FIRST}", (session_id,)
+        f"SELECT id, length(CAST(data AS BLOB)) FROM {table} WHERE session_id = ? LIMIT {FIRST}",
+        (session_id,),
     ):
         count += 1
         size += length or 0
         if parts:
             (more,) = connection.execute(
-                f"SELECT coalesce(sum(length(data)), 0) FROM {parts} WHERE message_id = ?",
+                f"SELECT coalesce(sum(length(CAST(data AS BLOB))), 0) FROM {parts} WHERE message_id = ?",
                 (message_id,),
             ).fetchone()
             size += more

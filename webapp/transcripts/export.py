@@ -117,9 +117,10 @@ def _row(store: Store, settings: Settings, session: Session) -> TranscriptRow | 
     found: TranscriptRow | None = store.first(
         TranscriptRow.select().where(TranscriptRow.session_id == session.id)
     )
-    if found is not None and safe_path(settings, session.id, found.path) is None:
+    if found is None or safe_path(settings, session.id, found.path) is None:
         return None
-    return found
+    numbers = (found.size, found.lines, found.marks_size)
+    return found if all(isinstance(number, int) for number in numbers) else None
 
 
 def _begun(settings: Settings, session_id: str, path: Path) -> Path:
@@ -224,12 +225,15 @@ def _good_lengths(
         if later is not None and later[0] > row.size:
             return later
         if on_disk >= row.size:
-            if row.marks_size and _size(marks_path(path)) < row.marks_size:
-                raise Conflict(
-                    f"{marks_path(path)} is gone or cut short, so what {path.name} holds already is "
-                    "not known. It can be read as it is; move it away to export the session anew."
-                )
-            return row.size, row.lines, row.marks_size
+            if _ends_at(path, row.marks_size, row.size):
+                return row.size, row.lines, row.marks_size
+            if later is not None and later[0] == row.size:
+                return later
+            raise Conflict(
+                f"{marks_path(path)} is gone, cut short or not what it was, so what {path.name} "
+                "holds already is not known. It can be read as it is; move it away to export the "
+                "session anew."
+            )
         if on_disk > 0:
             raise Conflict(
                 f"{path} is shorter ({on_disk:,} bytes) than what was written to it "
@@ -285,6 +289,20 @@ def _adopt(path: Path, descriptor: int) -> tuple[int, int, int]:
             "it is whole. It can be read as it is; move it away to export the session anew."
         )
     return found
+
+
+def _ends_at(path: Path, marks_size: int, size: int) -> bool:
+    """Whether the first `marks_size` bytes of the marks end by saying that so much text is whole."""
+    try:
+        with marks_path(path).open("rb") as file:
+            start = max(0, marks_size - 200)
+            file.seek(start)
+            end = file.read(marks_size - start)
+    except (FileNotFoundError, ValueError):
+        return False
+    pieces = end.removesuffix(b"\n").rpartition(b"\n")[2].split(b"\t")
+    whole = len(end) == marks_size - start and end.endswith(b"\n") and len(pieces) == 5
+    return whole and pieces[1] == b"end" and pieces[3] == str(size).encode()
 
 
 def last_end(path: Path, size: int) -> tuple[int, int, int] | None:

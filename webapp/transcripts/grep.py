@@ -21,7 +21,7 @@ from webapp.errors import InvalidInput, Unreadable
 from webapp.settings import Settings
 from webapp.store import Store
 from webapp.transcripts import ripgrep, window
-from webapp.transcripts.files import BLOCK, LINE_SHOWN
+from webapp.transcripts.files import BLOCK
 from webapp.transcripts.library import Text, Transcript, bytes_in, newest_first, text_of
 
 MAX_HITS = 200
@@ -157,7 +157,7 @@ def line_numbers(transcript: Transcript, text: str, most: int = 100_000) -> list
         raise Unreadable(
             f"The search took over {TIMEOUT_S:.0f} seconds and was stopped."
         ) from error
-    if done.returncode == 2:
+    if done.returncode not in (0, 1):
         raise Unreadable(f"ripgrep could not search: {ripgrep.first_line(done.stderr)}")
     numbers = {int(line.split(b":", 1)[0]) for line in done.stdout.splitlines() if line}
     return sorted(number for number in numbers if number <= transcript.lines)
@@ -167,7 +167,7 @@ def _every_word(words: Sequence[str]) -> str:
     """A pattern for lines that hold all words in any order, of the longest few."""
     longest = sorted(words, key=len, reverse=True)[:MAX_WORDS]
     escaped = [re.escape(word) for word in longest]
-    return "|".join(".*".join(order) for order in itertools.permutations(escaped))
+    return "|".join("(?-u:.)*".join(order) for order in itertools.permutations(escaped))
 
 
 @dataclass
@@ -316,11 +316,13 @@ class Search:
                         process.kill()
             errors.seek(0)
             complaints = [line for line in errors if b"No such file or directory" not in line]
-        if process.returncode not in (0, 1) and self._complete and complaints:
+        died = process.returncode < 0 or (process.returncode > 1 and complaints)
+        if died and self._complete:
+            why = f"ripgrep was ended by signal {-process.returncode}"
+            if complaints:
+                why = ripgrep.first_line(complaints[0])
             with self._lock:
-                self._trouble = (
-                    f"Not everything could be searched: {ripgrep.first_line(complaints[0])}"
-                )
+                self._trouble = f"Not everything could be searched: {why}"
                 self._complete = False
 
     def _begin(self, process: subprocess.Popen[bytes]) -> None:
@@ -396,9 +398,13 @@ class Search:
         is_hit: bool,
     ) -> HitLine:  # fmt: skip
         masked = secrets.mask(text) if self._mask else text
-        if self._mask and masked == text and len(text) < LINE_SHOWN and _KEY_LIKE.search(text):
-            around = window.masked_line(item, number) if _may_be_key(item.path, offset) else ""
-            masked = around or text
+        if (
+            self._mask
+            and masked == text
+            and _KEY_LIKE.search(text)
+            and _may_be_key(item.path, offset)
+        ):
+            masked = window.masked_line(item, number)
         if masked != text:
             # The spans would point into the text as it was; a masked line is marked anew.
             found = {text[start:end] for start, end in spans}

@@ -345,7 +345,8 @@ def _look(
     fields = dict(line.split(": ", 1) for line in head[1:12] if ": " in line)
     touched = state.st_mtime_ns // 1_000_000
     item = Transcript(
-        path.stem, fields.get("scope") or path.parent.name, shown_title(title[:200], settings),
+        path.stem, shown_title(fields.get("scope") or path.parent.name, settings),
+        shown_title(title, settings)[:200],
         path, lines, size, touched, touched, touched, False,
     )  # fmt: skip
     return item, not ours
@@ -570,7 +571,7 @@ def open_transcript(store: Store, settings: Settings, session_id: str) -> Opened
                 + " ".join(problems)
             )
         raise NotFound(f"Neither a transcript nor OpenCode knows a session {session_id}.")
-    if held is not None and held.ours and held.touched_at >= session.updated_at:
+    if held is not None and held.ours and held.touched_at == session.updated_at:
         return Opened(held, None, tuple(problems))
     try:
         exported = export(store, settings, session)

@@ -84,7 +84,7 @@ def pending(store: Store, settings: Settings) -> Pending:
             absent.append(session)
         elif row[1] == session.updated_at - UNFINISHED_MS:
             writing.append(session)
-        elif row[1] < session.updated_at:
+        elif row[1] != session.updated_at:
             behind.append(session)
     return Pending(
         tuple(absent), tuple(behind), tuple(writing), tuple(every), len(every), removed, found.problems

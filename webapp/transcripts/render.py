@@ -195,7 +195,11 @@ def _text(part: Part, data: Mapping[str, Any], item: Message, first: bool, _max:
     extra += _labelled("metadata", data.get("metadata"))
     heading = [] if first and not flags else [" · ".join(["### text", *flags])]
     whole = "\n".join((*heading, body(text), *extra))
-    return Block(part.id, kind, whole, one_line(text[:200])[:LABEL])
+    label = one_line(text[:200])
+    if len(text) > 200:
+        # The cut may have gone through a word, and the half of a credential is not known for one.
+        label = label.rpartition(" ")[0] or label
+    return Block(part.id, kind, whole, label[:LABEL])
 
 
 def _reasoning(part: Part, data: Mapping[str, Any], item: Message, first: bool, _max: int) -> Block:
@@ -245,17 +249,9 @@ def _tool(part: Part, data: Mapping[str, Any], item: Message, first: bool, limit
             lines += _labelled("attachment", attachment)
     if not isinstance(data.get("state"), dict):
         lines += _labelled("state", data.get("state"))
-    known = {
-        "status",
-        "input",
-        "output",
-        "error",
-        "title",
-        "metadata",
-        "time",
-        "attachments",
-        "raw",
-    }
+    known = {"status", "input", "output", "error", "attachments"}
+    shapes = {"title": str, "raw": str, "metadata": dict, "time": dict}
+    known |= {key for key, shape in shapes.items() if isinstance(state.get(key), shape)}
     lines += _rest(state, known)
     lines += _rest(data, {"type", "tool", "callID", "state", "id"})
     kind = "error" if status == "error" else "tool"
@@ -303,7 +299,8 @@ def _file_lines(data: Mapping[str, Any], limit: int, mark: str) -> list[str]:
     url = data.get("url")
     if isinstance(url, str):
         lines += _labelled("url", _cut(url, limit, mark))
-    return lines + _rest(data, {"type", "mime", "filename", "url", "id", "sessionID", "messageID"})
+    known = {"type", "mime", "filename", "id", "sessionID", "messageID"}
+    return lines + _rest(data, known | ({"url"} if isinstance(url, str) else set()))
 
 
 def _patch(part: Part, data: Mapping[str, Any], item: Message, first: bool, _max: int) -> Block:
@@ -332,10 +329,12 @@ def _step(part: Part, data: Mapping[str, Any], item: Message, first: bool, _max:
         words.append(f"cost {data['cost']}")
     if isinstance(data.get("snapshot"), str) and data["snapshot"]:
         words.append(f"snapshot {one_line(data['snapshot'])}")
-    known = {"type", "reason", "cost", "id"} | ({"tokens"} if tokens else set())
+    known = {"type", "reason", "id"} | ({"tokens"} if tokens else set())
+    known |= {"cost"} if isinstance(data.get("cost"), (int, float)) else set()
     known |= {"snapshot"} if isinstance(data.get("snapshot"), str) else set()
-    text = "\n".join((" · ".join(words), *_rest(data, known)))
-    return Block(part.id, "step", text, part.type)
+    counted = {"input", "output", "reasoning", "cache", "total"}
+    more = _rest(tokens, counted) + _rest(data, known)
+    return Block(part.id, "step", "\n".join((" · ".join(words), *more)), part.type)
 
 
 def _compaction(part: Part, data: Mapping[str, Any], item: Message, first: bool, _m: int) -> Block:

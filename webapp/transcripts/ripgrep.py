@@ -21,7 +21,7 @@ MAX_EVENT = 1 << 20
 
 OVERLAP = 256
 _HEAD = re.compile(
-    rb'\{"type":"(?P<type>match|context)","data":\{"path":(?P<path>\{[^}]*\}),'
+    rb'\{"type":"(?P<type>match|context)","data":\{"path":(?P<path>\{"[a-z]+":"(?:[^"\\]|\\.)*"\}),'
     rb'"lines":\{"(?P<form>text|bytes)":"'
 )
 _PLACE = re.compile(rb'"\},"line_number":(?P<line>\d+),"absolute_offset":(?P<offset>\d+),"sub')

@@ -148,7 +148,7 @@ class Watcher:
             row = self._store.first(
                 TranscriptRow.select().where(TranscriptRow.session_id == session.id)
             )
-        if row is not None and (row.removed_at is not None or row.updated_at >= session.updated_at):
+        if row is not None and (row.removed_at is not None or row.updated_at == session.updated_at):
             return False
         exported_to = row.updated_at if row is not None else at - CATCH_UP_MS
         with opencode.reading(session.db) as connection:
