@@ -176,7 +176,6 @@ class _File:
     transcript: Transcript
     lines: list[HitLine] = field(default_factory=list)
     count: int = 0
-    last_hit: int = -1
 
 
 class Search:
@@ -184,8 +183,8 @@ class Search:
     ends it.
 
     The transcripts are searched the last touched first, in batches that grow, so that there are hits
-    early and those of the newest come first; within a batch whatever ripgrep comes across first
-    fills up what is shown.
+    early and those of the newest come first. All hits up to MAX_COUNT are kept, so that which of them
+    are shown does not depend on what ripgrep came across first.
     """
 
     def __init__(
@@ -211,7 +210,7 @@ class Search:
         self._mask, self._polite = mask, polite
         self._lock = threading.Lock()
         self._files: dict[str, _File] = {}
-        self._count = self._shown = self._searched = 0
+        self._count = self._searched = 0
         self._exact, self._complete, self._running = True, True, True
         self._trouble = ""
         self._stopped = threading.Event()
@@ -220,7 +219,7 @@ class Search:
     @property
     def has_hits(self) -> bool:
         """Whether there is something to show yet."""
-        return self._shown > 0
+        return self._count > 0
 
     def stop(self) -> None:
         """Ends the search soon; what was found stays, and is called incomplete."""
@@ -239,11 +238,17 @@ class Search:
         """What has been found so far, the newest transcripts first."""
         with self._lock:
             hit = [file for file in self._files.values() if file.count]
-            shown = [file for file in hit if file.lines]
-            shown.sort(key=lambda f: (f.batch, -f.transcript.touched_at, f.transcript.id))
-            files = tuple(FileHits(f.transcript, tuple(f.lines), f.count) for f in shown)
+            hit.sort(key=lambda f: (f.batch, -f.transcript.touched_at, f.transcript.id))
+            files: list[FileHits] = []
+            shown = 0
+            for file in hit:
+                lines, more = _first_hits(file.lines, self._max_hits - shown, self._context)
+                if not more:
+                    break
+                shown += more
+                files.append(FileHits(file.transcript, lines, file.count))
             return GrepResult(
-                files, self._count, self._shown, self._exact, self._complete and not self._running,
+                tuple(files), self._count, shown, self._exact, self._complete and not self._running,
                 len(hit), self._running, self._searched, self._size, self._trouble,
             )  # fmt: skip
 
@@ -377,20 +382,10 @@ class Search:
             file = _File(batch, text.make())
             with self._lock:
                 self._files[text.path] = file
-        if is_hit:
-            with self._lock:
-                self._count += 1
-                file.count += 1
-            if self._shown >= self._max_hits:
-                return
-            file.last_hit = number
-        elif self._shown >= self._max_hits and not (
-            file.last_hit >= 0 and 0 < number - file.last_hit <= self._context
-        ):
-            return
         made = self._line(file.transcript, number, offset, line, spans, is_hit)
         with self._lock:
-            self._shown += is_hit
+            self._count += is_hit
+            file.count += is_hit
             file.lines.append(made)
 
     def _line(
@@ -422,6 +417,19 @@ class Search:
             ]  # fmt: skip
             text = lead + text[start:end] + ("…" if end < len(text) else "")
         return HitLine(number, text, tuple(spans), is_hit)
+
+
+def _first_hits(
+    lines: Sequence[HitLine], most: int, context: int
+) -> tuple[tuple[HitLine, ...], int]:
+    """The lines of the first `most` hits, with those around them, and how many hits these are."""
+    count, last = 0, 0
+    for index, line in enumerate(lines):
+        if count == most and (line.is_hit or line.number > last + context):
+            return tuple(lines[:index]), count
+        if line.is_hit:
+            count, last = count + 1, line.number
+    return tuple(lines), count
 
 
 def _started(command: Sequence[str], errors: IO[bytes], folder: Path) -> subprocess.Popen[bytes]:
