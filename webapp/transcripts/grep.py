@@ -21,7 +21,7 @@ from webapp.errors import InvalidInput, Unreadable
 from webapp.settings import Settings
 from webapp.store import Store
 from webapp.transcripts import ripgrep, window
-from webapp.transcripts.files import BLOCK
+from webapp.transcripts.files import BLOCK, LINE_SHOWN
 from webapp.transcripts.library import Text, Transcript, bytes_in, newest_first, text_of
 
 MAX_HITS = 200
@@ -170,11 +170,22 @@ def _every_word(words: Sequence[str]) -> str:
     return "|".join("(?-u:.)*".join(order) for order in itertools.permutations(escaped))
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A line as ripgrep told it."""
+
+    number: int
+    is_hit: bool
+    offset: int
+    text: str
+    spans: list[tuple[int, int]]
+
+
 @dataclass
 class _File:
     batch: int
     transcript: Transcript
-    lines: list[HitLine] = field(default_factory=list)
+    lines: list[HitLine | _Found] = field(default_factory=list)
     count: int = 0
 
 
@@ -242,10 +253,11 @@ class Search:
             files: list[FileHits] = []
             shown = 0
             for file in hit:
-                lines, more = _first_hits(file.lines, self._max_hits - shown, self._context)
+                end, more = _first_hits(file.lines, self._max_hits - shown, self._context)
                 if not more:
                     break
                 shown += more
+                lines = tuple(self._made(file, index) for index in range(end))
                 files.append(FileHits(file.transcript, lines, file.count))
             return GrepResult(
                 tuple(files), self._count, shown, self._exact, self._complete and not self._running,
@@ -382,11 +394,24 @@ class Search:
             file = _File(batch, text.make())
             with self._lock:
                 self._files[text.path] = file
-        made = self._line(file.transcript, number, offset, line, spans, is_hit)
+        found: _Found | HitLine = _Found(number, is_hit, offset, line, spans)
+        if len(line) > LINE_SHOWN:
+            found = self._line(file.transcript, number, offset, line, spans, is_hit)
         with self._lock:
             self._count += is_hit
             file.count += is_hit
-            file.lines.append(made)
+            file.lines.append(found)
+
+    def _made(self, file: _File, index: int) -> HitLine:
+        """A line as it is shown. Most that are found never are, and to mask them all takes longer
+        than to find them."""
+        line = file.lines[index]
+        if isinstance(line, _Found):
+            line = self._line(
+                file.transcript, line.number, line.offset, line.text, line.spans, line.is_hit
+            )
+            file.lines[index] = line
+        return line
 
     def _line(
         self, item: Transcript, number: int, offset: int, text: str, spans: list[tuple[int, int]],
@@ -419,17 +444,16 @@ class Search:
         return HitLine(number, text, tuple(spans), is_hit)
 
 
-def _first_hits(
-    lines: Sequence[HitLine], most: int, context: int
-) -> tuple[tuple[HitLine, ...], int]:
-    """The lines of the first `most` hits, with those around them, and how many hits these are."""
+def _first_hits(lines: Sequence[HitLine | _Found], most: int, context: int) -> tuple[int, int]:
+    """Where the lines of the first `most` hits end, with those around them, and how many hits these
+    are."""
     count, last = 0, 0
     for index, line in enumerate(lines):
         if count == most and (line.is_hit or line.number > last + context):
-            return tuple(lines[:index]), count
+            return index, count
         if line.is_hit:
             count, last = count + 1, line.number
-    return tuple(lines), count
+    return len(lines), count
 
 
 def _started(command: Sequence[str], errors: IO[bytes], folder: Path) -> subprocess.Popen[bytes]:
