@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from webapp.errors import NotFound
 from webapp.opencode import (
@@ -20,6 +22,7 @@ from webapp.opencode import (
     History,
     Kind,
     Message,
+    Model,
     Overflow,
     Part,
     Session,
@@ -246,7 +249,7 @@ def test_a_revert_of_the_newer_runtime_is_said_and_not_applied(version: str) -> 
     assert shown.reverted == () and any("taken back" in doubt for doubt in shown.doubts)
 
 
-def made(*, role: str, id: str, parts: Sequence[Any] = (), at: int = 1, **data: Any) -> Message:
+def made(*, role: str, id: str, parts: Sequence[Any] = (), at: Any = 1, **data: Any) -> Message:
     """A message of the older runtime; a part is its data, or text that could not be read."""
     return Message(
         id, role, at, {"role": role, **data},
@@ -373,6 +376,58 @@ def test_parts_with_odd_values_do_no_harm(data: dict[str, Any]) -> None:
         overflow(rows, context=1000, output=100)
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+    | st.sampled_from(["m0", "m1", "m2", "compaction", "tool", "text", "completed", "error"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["status", "output", "input", "time", "compacted", "metadata", "error",
+                         "name", "attachments", "providerID", "modelID", "structured"]),
+        inner, max_size=4),
+    max_leaves=6,
+)  # fmt: skip
+DATA = st.dictionaries(
+    st.sampled_from(["role", "summary", "finish", "error", "parentID", "time", "tokens", "model",
+                     "type", "text", "state", "tail_start_id", "auto", "files", "metadata", "mime",
+                     "reason", "recent", "status"]),
+    JSON, max_size=7,
+)  # fmt: skip
+PARTS = st.lists(
+    st.tuples(st.sampled_from(["text", "tool", "compaction", "reasoning", "file", "step-start",
+                               "subtask", "system", "unreadable"]), st.none() | DATA),
+    max_size=3,
+)  # fmt: skip
+ROWS = st.lists(
+    st.tuples(st.sampled_from(["user", "assistant", "compaction", "system", "shell", "unknown",
+                               "model-switched"]), st.none() | DATA, PARTS),
+    max_size=5,
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(ROWS, st.none() | DATA)
+def test_nothing_that_may_stand_in_the_database_breaks_it(
+    given_rows: list[Any], revert: dict[str, Any] | None
+) -> None:
+    rows = [
+        Message(f"m{n}", role, n, data,
+                tuple(Part(f"m{n}-{k}", kind, held) for k, (kind, held) in enumerate(parts)))
+        for n, (role, data, parts) in enumerate(given_rows)
+    ]  # fmt: skip
+    shown = seen_by_model(rows, revert=revert, version="1.14.40")
+    overflow(rows, context=10_000, output=1_000)
+    for row in rows:
+        seen_by_model(rows, before=row.id)
+    for item in shown.compactions:
+        assert item.id in {c.id for c in seen_by_model(rows, after=item.id).compactions}
+
+
+def test_a_prompt_that_came_in_between_is_said_to_be_wrapped() -> None:
+    rows = [user("m1"), answer("m2", finish="tool-calls"), user("m3"), answer("m4")]
+    assert not seen_by_model(rows, before="m4", version="1.15.13").certain
+    assert seen_by_model(rows, before="m4", version="1.18.33").certain
+    assert seen_by_model(rows, version="1.15.13").certain
+
+
 def test_an_aborted_answer_counts_once_it_has_more_than_thoughts() -> None:
     aborted: dict[str, Any] = {"error": {"name": "MessageAbortedError"}, "finish": None}
     thought = {"type": "reasoning", "text": "Hm."}
@@ -395,6 +450,54 @@ def test_a_revert_without_its_message_takes_nothing_back() -> None:
     assert seen_by_model(rows, revert={"messageID": "gone"}).reverted == ()
     assert seen_by_model(rows, revert={}).reverted == ()
     assert seen_by_model(rows, revert={"messageID": "m2"}).reverted == ("m2",)
+
+
+def test_a_revert_to_a_part_leaves_what_stands_before_it() -> None:
+    parts = [{"type": "text", "text": text} for text in ("One.", "Two.", "Three.")]
+    rows = [user("m1"), made(role="assistant", id="m2", parts=parts), user("m3")]
+    shown = seen_by_model(rows, revert={"messageID": "m2", "partID": "m2-1"})
+    assert texts(shown) == ["Hello.", "One."] and shown.reverted == ("m3",)
+    whole = seen_by_model(rows, revert={"messageID": "m2", "partID": "gone"})
+    assert texts(whole) == ["Hello.", "One.", "Two.", "Three."]
+
+
+def test_thoughts_are_text_to_another_model() -> None:
+    first, second = ({"providerID": "p", "modelID": name} for name in ("m1", "m2"))
+    thought = {"type": "reasoning", "text": "Hm."}
+    rows = [
+        user("m1", model=first),
+        made(role="assistant", id="m2", parts=[thought], finish="stop", **first),
+        user("m3", model=first),
+        made(role="assistant", id="m4", parts=[thought], finish="stop", **second),
+    ]
+    by_second = seen_by_model(rows, before="m4")
+    assert [item.kind for item in by_second.items] == [Kind.TEXT] * 3
+    now = seen_by_model(rows)
+    assert [item.kind for item in now.items] == [Kind.TEXT, Kind.REASONING, Kind.TEXT, Kind.TEXT]
+    old = seen_by_model(rows, version="1.3.2")
+    assert [item.kind for item in old.items].count(Kind.REASONING) == 2
+    assert now.certain and not old.certain
+    asked_for = seen_by_model(rows, model=Model("p", "m2"))
+    assert [item.kind for item in asked_for.items][3] is Kind.REASONING
+
+
+def test_an_empty_text_between_signed_thoughts_is_a_space() -> None:
+    signed = {"type": "reasoning", "text": "Hm.", "metadata": {"anthropic": {"signature": "s"}}}
+    empty = {"type": "text", "text": ""}
+    rows = [made(role="assistant", id="m1", parts=[signed, empty])]
+    assert texts(seen_by_model(rows)) == ["Hm.", " "]
+    assert texts(seen_by_model([made(role="assistant", id="m1", parts=[empty])])) == [""]
+
+
+def test_changed_instructions_stand_in_the_prompt_before_them() -> None:
+    rows = [
+        Message("n1", "user", 1, {}, (Part("n1/text", "text", {"text": "First."}),)),
+        Message("n2", "system", 2, {}, (Part("n2/data", "system", {"text": "a < b & c"}),)),
+    ]
+    shown = seen_by_model(rows)
+    assert [item.group for item in shown.items] == [1, 1]
+    assert texts(shown)[1] == "<system-update>\na &lt; b &amp; c\n</system-update>"
+    assert not shown.certain
 
 
 def test_a_moment_that_is_not_there_is_not_found() -> None:

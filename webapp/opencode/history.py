@@ -170,8 +170,9 @@ def list_compactions(messages: Sequence[Message]) -> tuple[Compaction, ...]:
                 State.FINISHED if data.get("finish") else State.OPEN
             )  # fmt: skip
             parent = data.get("parentID")
-            completed = _number((data.get("time") or {}).get("completed"))
-            if parent in where:
+            time = data.get("time")
+            completed = _number(time.get("completed")) if isinstance(time, dict) else None
+            if isinstance(parent, str) and parent in where:
                 held = found[where[parent]]
                 if held.state is not State.FINISHED:
                     found[where[parent]] = replace(
@@ -252,7 +253,7 @@ def _select_older(stored: Sequence[Message]) -> list[tuple[Message, Why]]:
     1.18.33 it is as here. A `tail_start_id` that is not there makes OpenCode send everything.
     """
     found: list[Message] = []
-    completed: set[object] = set()
+    completed: list[object] = []
     tail: object = None
     boundary = ""
     for message in reversed(stored):
@@ -270,7 +271,7 @@ def _select_older(stored: Sequence[Message]) -> list[tuple[Message, Why]]:
                 if not tail or message.id == tail:
                     break
         elif message.role == "assistant" and _is_whole_summary(data):
-            completed.add(data.get("parentID"))
+            completed.append(data.get("parentID"))
     found.reverse()
     marked = _with_reasons(found, boundary)
     moved = _tail_of(found)
@@ -355,20 +356,20 @@ def _replaced(
 ) -> tuple[Replaced, ...]:
     """The stored messages out of view, each with the first compaction that it was not in view
     after."""
-    waiting = {message.id: None for message in sent if message.id not in seen}
+    where = {message.id: n for n, message in enumerate(sent)}
+    waiting = [message.id for message in sent if message.id not in seen]
     found: list[Replaced] = []
     for item in known:
-        if not waiting or item.state is not State.FINISHED:
+        end = where.get(item.summary_id or item.id)
+        if not waiting or item.state is not State.FINISHED or end is None:
             continue
-        end, _ = _end_of(sent, item.id)
-        part = sent[: end + 1]
-        upto, selected = _select(list(part), known, [])
+        upto = sent[: end + 1]
+        selected = _select_newer(upto, known, []) if is_newer(sent[-1]) else _select_older(upto)
         still = {message.id for message, _ in selected}
-        gone = [m.id for m in upto if m.id in waiting and m.id not in still]
+        gone = [m for m in waiting if where[m] <= end and m not in still]
         if gone:
             found.append(Replaced(item.id, tuple(gone)))
-        for message_id in gone:
-            del waiting[message_id]
+            waiting = [m for m in waiting if where[m] > end or m in still]
     return tuple(found)
 
 
@@ -395,12 +396,27 @@ def _unstored(
             "OpenCode 1.14.34 put the retained messages before the summary; shown is the order of"
             " 1.14.48 and later."
         )
+    if not is_now and release < (1, 17, 19) and _came_in_between(sent):
+        found.append(
+            "A prompt came in while OpenCode was at work: up to about 1.17.0 it wraps that prompt in a"
+            " reminder for this one run, which it does not store."
+        )
     if () < release < (1, 14, 48) and any("another model" in item.note for item in view.items):
         found.append(
             "OpenCode 1.3.2 sends the reasoning of another model as reasoning, 1.14.48 and later as"
             " text; a session names the version that began it, not the one that goes on with it."
         )
     return found
+
+
+def _came_in_between(sent: Sequence[Message]) -> bool:
+    """Whether a prompt follows an answer that was to go on with the result of a tool."""
+    prompts = 0
+    for message in reversed(sent):
+        if message.role == "assistant":
+            return bool(prompts) and (message.data or {}).get("finish") == "tool-calls"
+        prompts += message.role == "user" and _compaction_part(message) is None
+    return False
 
 
 def _open_compaction(sent: Sequence[Message], known: Sequence[Compaction]) -> Compaction | None:
@@ -483,4 +499,4 @@ def _compaction_part(message: Message) -> Part | None:
 
 
 def _number(value: object) -> int | None:
-    return int(value) if isinstance(value, (int, float)) and value == value else None
+    return int(value) if isinstance(value, (int, float)) and abs(value) < 1e18 else None
