@@ -1,6 +1,17 @@
 """OpenCode's own files, read-only, as frozen dataclasses."""
 
 from webapp.opencode.database import reading, version
+from webapp.opencode.history import (
+    Compaction,
+    History,
+    Overflow,
+    Replaced,
+    State,
+    list_compactions,
+    overflow,
+    seen_by_model,
+)
+from webapp.opencode.modelview import Item, Kind, LeftOut, Model, Why, estimate
 from webapp.opencode.records import Message, Part, Session
 from webapp.opencode.sessions import (
     Found,
@@ -14,16 +25,30 @@ from webapp.opencode.sessions import (
 from webapp.opencode.sizes import estimate_bytes
 
 __all__ = [
+    "Compaction",
     "Found",
+    "History",
+    "Item",
+    "Kind",
+    "LeftOut",
     "Message",
+    "Model",
+    "Overflow",
     "Part",
+    "Replaced",
     "Session",
+    "State",
+    "Why",
+    "estimate",
     "estimate_bytes",
     "find_session",
     "last_compaction",
+    "list_compactions",
     "list_sessions",
     "messages",
+    "overflow",
     "reading",
+    "seen_by_model",
     "session_in",
     "touched_since",
     "version",
