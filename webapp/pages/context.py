@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,12 +86,13 @@ def show(session_id: str) -> Any:
         stored, revert=session.revert, version=session.version
     )  # fmt: skip
     lines = _lines(settings, session)
-    sent = _sent(history, lines, settings.mask)
+    groups = _groups(history)
     return render.page(
         "context", session=session, title=library.shown_title(session.title, settings) or session.id,
-        history=history, sent=_middle_out(sent), hidden=max(0, len(sent) - MOST),
-        tokens=history.tokens, by_why=_by_why(sent), stored=_stored(history, stored, lines),
-        cleared=[piece for one in sent for piece in one.pieces if piece.text == CLEARED],
+        history=history, hidden=max(0, len(groups) - MOST), tokens=history.tokens,
+        sent=[one and _sent(one, lines, settings.mask) for one in _middle_out(groups)],
+        by_why=_by_why(history), stored=_stored(history, stored, lines), cleared=CLEARED,
+        pruned=[lines.get(item.part_id) for item in history.items if item.text == CLEARED],
         moments=_moments(session, whole.compactions, before, after), problems=problems,
         has_transcript=bool(lines), total=len(stored),
     )  # fmt: skip
@@ -111,22 +112,22 @@ def _lines(settings: Settings, session: Session) -> dict[str, int]:
     return found
 
 
-def _sent(history: History, lines: dict[str, int], mask: bool) -> list[Sent]:
+def _groups(history: History) -> list[list[Item]]:
+    """The items of each message to the model."""
     groups: dict[int, list[Item]] = {}
     for item in history.items:
         groups.setdefault(item.group, []).append(item)
-    found = []
-    for items in groups.values():
-        pieces = tuple(_piece(item, lines, mask) for item in items)
-        named = next((p for p in pieces if p.text.strip()), pieces[0])
-        title = " ".join(named.text[:200].split()) or named.kind
-        found.append(
-            Sent(
-                items[0].role, items[0].why, pieces, estimate("".join(item.text for item in items)),
-                lines.get(items[0].message_id), f"{named.tool}: {title}" if named.tool else title,
-            )
-        )  # fmt: skip
-    return found
+    return list(groups.values())
+
+
+def _sent(items: list[Item], lines: dict[str, int], mask: bool) -> Sent:
+    pieces = tuple(_piece(item, lines, mask) for item in items)
+    named = next((piece for piece in pieces if piece.text.strip()), pieces[0])
+    title = " ".join(named.text[:200].split()) or named.kind
+    return Sent(
+        items[0].role, items[0].why, pieces, estimate("".join(item.text for item in items)),
+        lines.get(items[0].message_id), f"{named.tool}: {title}" if named.tool else title,
+    )  # fmt: skip
 
 
 def _piece(item: Item, lines: dict[str, int], mask: bool) -> Piece:
@@ -137,18 +138,19 @@ def _piece(item: Item, lines: dict[str, int], mask: bool) -> Piece:
     )  # fmt: skip
 
 
-def _middle_out(sent: list[Sent]) -> list[Sent | None]:
+def _middle_out(groups: list[list[Item]]) -> list[list[Item] | None]:
     """The first and the last messages of a long view, with None where the others stand."""
-    if len(sent) <= MOST:
-        return list(sent)
-    return [*sent[: MOST // 2], None, *sent[-MOST // 2 :]]
+    if len(groups) <= MOST:
+        return list(groups)
+    return [*groups[: MOST // 2], None, *groups[-MOST // 2 :]]
 
 
-def _by_why(sent: Iterable[Sent]) -> list[tuple[str, int]]:
-    counts = dict.fromkeys((why.value for why in Why), 0)
-    for one in sent:
-        counts[one.why] += one.tokens
-    return [(why, tokens) for why, tokens in counts.items() if tokens]
+def _by_why(history: History) -> list[tuple[str, int]]:
+    """About the tokens of each reason to be in view."""
+    sizes = dict.fromkeys((why.value for why in Why), 0)
+    for item in history.items:
+        sizes[item.why] += len(item.text)
+    return [(why, size // 4) for why, size in sizes.items() if size]
 
 
 def _stored(history: History, stored: Sequence[Message], lines: dict[str, int]) -> list[Stored]:
