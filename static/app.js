@@ -61,7 +61,7 @@
 
   // Keys ---------------------------------------------------------------------------------------
   let went = 0;
-  const items = () => all("[data-item]").filter((item) => item.offsetParent !== null);
+  const items = () => all("[data-item]").filter((item) => item.checkVisibility());
   const move = (step) => {
     const list = items();
     if (!list.length) return;

@@ -38,7 +38,7 @@ from webapp.opencode.values import (
 LOOK = 200
 """The newest messages of a shown session that are looked at."""
 
-WALK = 1000
+WALK = 4000
 WALK_S = 1.0
 """Sessions, and seconds, that a filter by errors or compactions looks through for one page."""
 
