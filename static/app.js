@@ -41,7 +41,7 @@
     if (box.dataset.all) all(`input[name="${box.dataset.all}"]`).forEach((one) => { one.checked = box.checked; });
     if ("submit" in box.dataset) box.form.requestSubmit();
     const pill = box.closest(".pill");
-    if (pill) pill.classList.toggle("on", Boolean(box.value));
+    if (pill) pill.classList.toggle("on", box.type === "checkbox" ? box.checked : Boolean(box.value));
   });
   document.addEventListener("htmx:sendError", () => say("The server does not answer. Is it still running?", true));
   // A search that goes on is shown anew twice a second; whoever walks through its hits stays there.
@@ -61,7 +61,7 @@
 
   // Keys ---------------------------------------------------------------------------------------
   let went = 0;
-  const items = () => all("[data-item]").filter((item) => item.offsetParent !== null);
+  const items = () => all("[data-item]").filter((item) => item.checkVisibility());
   const move = (step) => {
     const list = items();
     if (!list.length) return;

@@ -49,6 +49,8 @@ PAGES = {
     "lines": "/?tab=transcripts&q=busy",
     "new entry": "/entries/new",
     "trash": "/trash",
+    "sessions": "/sessions?order=project",
+    "sessions with errors": "/sessions?errors=1",
     "transcripts": "/transcripts",
     "not exported": "/transcripts?show=missing",
     "cleanup": "/cleanup?max_sessions=2&keep_recent=1",

@@ -60,7 +60,10 @@ HOSTILE_PAGES = (
     "/?age=<b>", "/?since=\"><script>", "/entries/hostile-0", "/entries/hostile-2",
     "/entries/hostile-0/edit", "/entries/new?title=\"><script>&body=</textarea><script>x</script>"
     "&kind=\"><b>&scope=\"><b>&tags=\"><b>&expires=\"><b>&seen=\"><b>",
-    "/entries/<script>", "/trash", "/trash/<script>/restore", "/transcripts", "/transcripts?show=missing",
+    "/entries/<script>", "/trash", "/trash/<script>/restore", "/sessions",
+    "/sessions?project=\"><b>&agent=<b>&model=<b>&workspace=\"><svg>&q=<script>", "/sessions?order=<b>",
+    "/sessions?after=\"><script>", "/sessions?parent=<script>", "/sessions?archived=<b>",
+    "/sessions?since=<b>", "/sessions?errors=1&order=project", "/transcripts", "/transcripts?show=missing",
     "/transcripts?scope=\"><b>&q=\"><svg onload=x>", "/transcripts?sort=<script>",
     "/transcripts?show=\"><script>", f"/transcripts/{HOSTILE}", f"/transcripts/{HOSTILE}/9-20?q=alert",
     f"/transcripts/{HOSTILE}/9?h=\"><script>", f"/transcripts/{HOSTILE}/<script>",
@@ -84,8 +87,9 @@ def test_no_data_and_no_address_becomes_markup_on_any_page(
 
 def test_the_hostile_data_is_really_on_the_pages(hostile: Any) -> None:
     for path in ("/", "/?q=alert", "/entries/hostile-0", "/entries/hostile-2", "/trash", "/stats",
-                 "/transcripts", f"/transcripts/{HOSTILE}", "/transcripts/hostile", "/receipts/1",
-                 "/?tab=transcripts&q=alert", "/cleanup?max_sessions=1&keep_recent=0"):  # fmt: skip
+                 "/sessions", "/transcripts", f"/transcripts/{HOSTILE}", "/transcripts/hostile",
+                 "/receipts/1", "/?tab=transcripts&q=alert",
+                 "/cleanup?max_sessions=1&keep_recent=0"):  # fmt: skip
         answer = hostile.get(path)
         assert "<script>alert(1)</script>" in answer.text, path
     form = hostile.get("/entries/hostile-0/edit")
@@ -202,6 +206,7 @@ PAGES = {
     "/entries/{entry}": 5,
     "/entries/{entry}/edit": 8,
     "/trash": 6,
+    "/sessions": 4,
     "/transcripts": 10,
     "/transcripts/ses_0": 7,
     "/cleanup?max_sessions=1&keep_recent=0": 11,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from webapp.opencode import estimate_bytes, find_session, list_sessions
+from webapp.opencode import estimate_bytes, find_session, list_sessions, overview
 from webapp.settings import Settings
 from webapp.store import Store
 from webapp.transcripts.export import export, export_many
@@ -51,6 +51,7 @@ class Trace:
             assert not re.search(r"\bevent\b", statement), statement
             assert statement.startswith(("SELECT", "PRAGMA", "BEGIN", "ROLLBACK")), statement
         with closing(sqlite3.connect(db)) as connection:
+            connection.create_function("fold", 1, str)
             for statement in self.selects():
                 for step in plan_of(connection, statement):
                     assert_indexed(step, statement)
@@ -125,6 +126,35 @@ def test_listing_and_finding_sessions_scans_none_of_them(opencode_db: Path, trac
     session, _ = find_session([opencode_db], found.sessions[1].id)
     assert session is not None
     trace.assert_frugal(opencode_db)
+
+
+@pytest.mark.parametrize("order", overview.ORDERS)
+def test_a_page_of_sessions_scans_none_of_them(opencode_db: Path, trace: Trace, order: str) -> None:
+    with closing(sqlite3.connect(opencode_db)) as connection, connection:
+        connection.execute(
+            "UPDATE session SET title = 'New session - 2026-11-30T10:35:01.848Z' WHERE rowid % 2 = 0"
+        )
+    filters = (
+        overview.Filter(), overview.Filter(agent="build", text="the"),
+        overview.Filter(errors=True, compacted=True), overview.Filter(model="scripted/m1"),
+        overview.Filter(project="/home/demo/shop", since=1, until=2, archived=False),
+    )  # fmt: skip
+    for wanted in filters:
+        found = overview.page([opencode_db], wanted, order, limit=3)
+        if found.after:
+            overview.page([opencode_db], wanted, order, found.after, limit=3)
+    overview.facets([opencode_db])
+    assert overview.count([opencode_db], 1)
+    asked = " ".join(trace.selects())
+    assert "FROM part" in asked and "FROM message" in asked
+    trace.assert_frugal(opencode_db)
+
+
+def test_a_page_of_sessions_reads_parts_only_for_a_placeholder(
+    newest_db: Path, trace: Trace
+) -> None:
+    assert overview.page([newest_db], overview.Filter()).items
+    assert not [text for text in trace.selects() if "FROM part" in text]
 
 
 def test_the_export_of_every_session_scans_none_of_them(

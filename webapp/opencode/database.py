@@ -52,7 +52,7 @@ def _mode(path: Path) -> str:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
+def reading(path: Path, timeout: float = BUSY_TIMEOUT_S) -> Iterator[sqlite3.Connection]:
     """A read-only connection inside one read transaction, so that all reads see one moment.
 
     What is still in the WAL is seen, nothing can be written, and no file is left behind. Raises
@@ -62,7 +62,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         mode = _openable(path)
         connection = sqlite3.connect(
-            f"file:{quote(str(path))}?{mode}", uri=True, timeout=BUSY_TIMEOUT_S,
+            f"file:{quote(str(path))}?{mode}", uri=True, timeout=timeout,
             isolation_level=None, check_same_thread=False,
         )  # fmt: skip
         connection.text_factory = lambda data: data.decode("utf-8", "replace")

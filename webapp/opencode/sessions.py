@@ -17,6 +17,7 @@ from typing import Any
 from webapp.errors import MemoryAppError, Unreadable
 from webapp.opencode.database import columns, reading
 from webapp.opencode.records import Message, Part, Session
+from webapp.opencode.values import as_object, as_text, as_when, bindable, is_id, sql_when
 
 IsKnown = Callable[[str, str], bool]
 
@@ -34,9 +35,6 @@ touched for so long: its OpenCode is gone, or the next prompt would still be que
 ABANDONED_MS = 86_400_000
 """An unfinished answer that no other follows counts as interrupted when nothing of it was touched
 for so long."""
-
-_LATEST = 253_370_764_800_000
-"""The year 9999. A time beyond it, or before 1970, is no time."""
 
 _LAYOUT = {
     "message": ("id", "session_id", "time_created", "data"),
@@ -62,7 +60,7 @@ def list_sessions(databases: Iterable[Path]) -> Found:
     for path in databases:
         try:
             with reading(path) as connection:
-                problems += _without_id(connection, path)
+                problems += without_id(connection, path)
                 for session in _sessions(connection, path):
                     held = sessions.get(session.id)
                     if held is None or held.updated_at < session.updated_at:
@@ -109,9 +107,9 @@ def last_compaction(connection: sqlite3.Connection, session_id: str, since: int)
     (1.18.33: `{"reason": "auto", "summary": …, "recent": …}`); some versions of it begin with an
     empty summary, or say in `status` that it is running.
     """
-    session_id = _bindable(session_id)
+    session_id = bindable(session_id)
     found = [0]
-    tables = _known_layout(connection)
+    tables = message_tables(connection)
     if "message" in tables:
         touch = _touch_column(columns(connection, "message"))
         for stored, touched in connection.execute(
@@ -120,10 +118,10 @@ def last_compaction(connection: sqlite3.Connection, session_id: str, since: int)
             " ORDER BY time_created DESC, id DESC",
             (session_id, since),
         ):
-            data = _object(_text(stored)) or {}
-            completed = _when(_time(data).get("completed"))
+            data = as_object(as_text(stored)) or {}
+            completed = as_when(_time(data).get("completed"))
             if data.get("summary") is True and completed and not data.get("error"):
-                found.append(min(completed, _when(touched) or completed))
+                found.append(min(completed, as_when(touched) or completed))
                 break
     if "session_message" in tables:
         touch = _touch_column(columns(connection, "session_message"))
@@ -132,9 +130,9 @@ def last_compaction(connection: sqlite3.Connection, session_id: str, since: int)
             " WHERE session_id = ? AND type = 'compaction'",
             (session_id,),
         ):
-            data = _object(_text(stored)) or {}
-            if _when(time) > since and data.get("summary") and data.get("status") != "running":
-                found.append(max(_when(time), _when(touched)))
+            data = as_object(as_text(stored)) or {}
+            if as_when(time) > since and data.get("summary") and data.get("status") != "running":
+                found.append(max(as_when(time), as_when(touched)))
     return max(found) or None
 
 
@@ -169,56 +167,27 @@ def _sessions(
     )
     values: tuple[str | int, ...] = () if since is None else (since,)
     if session_id is not None:
-        values = (_bindable(session_id),)
+        values = (bindable(session_id),)
     return [
         Session(
-            id=row[0], db=path, scope=_scope(_text(row[9]), _text(row[1])),
-            directory=_text(row[1]), title=_text(row[2]), version=_text(row[3]),
-            parent_id=_text(row[4]) if row[4] is not None else None, created_at=_when(row[5]),
-            updated_at=_when(row[6]), archived_at=_when(row[7]) if row[7] is not None else None,
-            revert=_object(_text(row[8])),
+            id=row[0], db=path, scope=_scope(as_text(row[9]), as_text(row[1])),
+            directory=as_text(row[1]), title=as_text(row[2]), version=as_text(row[3]),
+            parent_id=as_text(row[4]) if row[4] is not None else None, created_at=as_when(row[5]),
+            updated_at=as_when(row[6]), archived_at=as_when(row[7]) if row[7] is not None else None,
+            revert=as_object(as_text(row[8])),
         )
         for row in connection.execute(sql, values)
-        if _is_id(row[0])
+        if is_id(row[0])
     ]  # fmt: skip
 
 
-def _text(value: object) -> str:
-    """A value of a text column as text, whatever another writer has put there."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return "" if value is None else str(value)
-
-
-def _when(value: object) -> int:
-    """A value of a time column in milliseconds, or 0 when it is no time of the calendar."""
-    try:
-        number = int(value) if isinstance(value, (int, float, str)) else 0
-    except (ValueError, OverflowError):
-        return 0
-    return number if 0 <= number <= _LATEST else 0
-
-
-def _sql_when(column: str) -> str:
-    """The same in SQL, so that an odd value does not hide the others from max()."""
-    number = f"CAST({column} AS INTEGER)"
-    return f"CASE WHEN {number} BETWEEN 0 AND {_LATEST} THEN {number} ELSE 0 END"
-
-
-def _is_id(value: object) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _bindable(text: str) -> str:
-    """Text without lone surrogates, which SQLite does not take."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _without_id(connection: sqlite3.Connection, path: Path) -> list[str]:
+def without_id(
+    connection: sqlite3.Connection, path: Path, tables: Iterable[str] = ("session", *_LAYOUT)
+) -> list[str]:
     """One sentence for each table with rows that have no id and so are left out. The ranges of
     this query are looked up in the index of the ids."""
     problems: list[str] = []
-    for table in ("session", *_LAYOUT):
+    for table in tables:
         if "id" not in columns(connection, table):
             continue
         (count,) = connection.execute(
@@ -236,7 +205,7 @@ def _without_id(connection: sqlite3.Connection, path: Path) -> list[str]:
 def _touched(connection: sqlite3.Connection) -> str:
     """The last touch of a session `s` in SQL. The newer runtime leaves the session's own time alone
     when messages come in, so the last message's counts too."""
-    times = [_sql_when("s.time_updated")]
+    times = [sql_when("s.time_updated")]
     for table, order in (
         ("message", "time_created DESC, id DESC"),
         ("session_message", "seq DESC"),
@@ -244,7 +213,7 @@ def _touched(connection: sqlite3.Connection) -> str:
         names = {word for word in order.replace(",", "").split() if word != "DESC"}
         if {"session_id", "time_updated", *names} <= columns(connection, table):
             times.append(
-                f"coalesce((SELECT {_sql_when('time_updated')} FROM {table} WHERE session_id = s.id"
+                f"coalesce((SELECT {sql_when('time_updated')} FROM {table} WHERE session_id = s.id"
                 f" ORDER BY {order} LIMIT 1), 0)"
             )
     return f"max({', '.join(times)})" if len(times) > 1 else times[0]
@@ -254,16 +223,6 @@ def _scope(worktree: str, directory: str) -> str:
     if worktree and worktree != "/":
         return worktree
     return directory or "global"
-
-
-def _object(text: str) -> Mapping[str, Any] | None:
-    if not text:
-        return None
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {"unreadable": text}
-    return found if isinstance(found, dict) else {"value": found}
 
 
 def messages(
@@ -276,8 +235,8 @@ def messages(
     whose id and fingerprint `is_known` says yes to, only these are given: to parse and to render it
     takes ten times as long as to read it.
     """
-    tables = _known_layout(connection)
-    session_id = _bindable(session_id)
+    tables = message_tables(connection)
+    session_id = bindable(session_id)
     runtimes = []
     if "message" in tables:
         runtimes.append(_older(connection, session_id, now, is_known))
@@ -288,6 +247,34 @@ def messages(
 
 
 _SWITCHES = "'agent-switched', 'model-switched'"
+
+
+def count_messages(connection: sqlite3.Connection, tables: Iterable[str], session_id: str) -> int:
+    """How many messages `messages` gives of a session, counted in the indexes; `tables` are those of
+    `message_tables`."""
+    session_id = bindable(session_id)
+    counts = {
+        table: connection.execute(
+            f"SELECT count(*) FROM {table} WHERE session_id = ?", (session_id,)
+        ).fetchone()[0]
+        for table in ("message", "session_message")
+        if table in tables
+    }
+    older, newer = counts.get("message", 0), counts.get("session_message", 0)
+    if not older or not newer:
+        return int(older + newer)
+    mirror = _Mirror(connection, session_id, True)
+    order = "seq" if "seq" in columns(connection, "session_message") else "time_created, id"
+    rows = connection.execute(
+        "SELECT id, CAST(type AS TEXT), time_created FROM session_message WHERE session_id = ?"
+        f" ORDER BY {order}",
+        (session_id,),
+    )
+    return int(older) + sum(
+        not mirror.hides(message_id, as_text(kind) or "unknown", time)
+        for message_id, kind, time in rows
+        if is_id(message_id)
+    )
 
 
 class _Mirror:
@@ -323,7 +310,7 @@ class _Mirror:
         return self._in_turn or message_id in self._ids
 
 
-def _known_layout(connection: sqlite3.Connection) -> set[str]:
+def message_tables(connection: sqlite3.Connection) -> set[str]:
     """The tables of messages that are there. Raises Unreadable for a layout that is not known:
     taken for a session without messages, it would look as if they had all been removed."""
     have = {table: columns(connection, table) for table in _LAYOUT}
@@ -362,14 +349,14 @@ def _older(
         " WHERE session_id = ? ORDER BY time_created, id",
         (session_id,),
     ):
-        if not _is_id(message_id):
+        if not is_id(message_id):
             continue
         stored_parts = connection.execute(
             "SELECT id, CAST(data AS BLOB) FROM part WHERE message_id = CAST(? AS TEXT) ORDER BY id",
             (exact_id,),
         ).fetchall()
-        raw, created = _text(stored), _when(time)
-        data = _object(raw)
+        raw, created = as_text(stored), as_when(time)
+        data = as_object(raw)
         readable = data is not None and "unreadable" not in data
         role = str((data or {}).get("role") or "unknown")
         if role == "assistant":
@@ -383,7 +370,7 @@ def _older(
         if is_known is not None and is_known(message_id, mark):
             yield Message(message_id, role, created, None, (), fingerprint=mark, same=True)
             continue
-        parts = [_part(part_id, _text(held)) for part_id, held in stored_parts if _is_id(part_id)]
+        parts = [_part(part_id, as_text(held)) for part_id, held in stored_parts if is_id(part_id)]
         yield Message(
             message_id, role, created, data if readable else None, tuple(parts), finished,
             interrupted, raw if not readable else "", mark,
@@ -415,18 +402,18 @@ def _older_end(
         " WHERE session_id = ? ORDER BY time_created DESC, id DESC",
         (session_id,),
     ):
-        if not _is_id(message_id):
+        if not is_id(message_id):
             continue
         last = last or message_id
-        role = (_object(_text(stored)) or {}).get("role")
+        role = (as_object(as_text(stored)) or {}).get("role")
         if role == "user":
-            prompts.append(_when(time))
+            prompts.append(as_when(time))
         if role != "assistant":
             continue
-        times = [_when(time), _when(touched)]
+        times = [as_when(time), as_when(touched)]
         if "time_updated" in columns(connection, "part"):
             times += connection.execute(
-                f"SELECT coalesce(max({_sql_when('time_updated')}), 0) FROM part"
+                f"SELECT coalesce(max({sql_when('time_updated')}), 0) FROM part"
                 " WHERE message_id = CAST(? AS TEXT)",
                 (exact_id,),
             ).fetchone()
@@ -465,12 +452,12 @@ def _newer(
         f" WHERE session_id = ? ORDER BY {order}",
         (session_id,),
     ):
-        if not _is_id(message_id):
+        if not is_id(message_id):
             continue
-        kind, created, raw = _text(stored_kind) or "unknown", _when(time), _text(stored)
+        kind, created, raw = as_text(stored_kind) or "unknown", as_when(time), as_text(stored)
         if mirror.hides(message_id, kind, time):
             continue
-        data = _object(raw)
+        data = as_object(raw)
         if data is None or "unreadable" in data:
             mark = _fingerprint((kind, time), stored, ())
             part = Part(message_id + "/data", "unreadable", None, raw)
@@ -504,12 +491,12 @@ def _newer_end(
         f" WHERE session_id = ? ORDER BY {order}",
         (session_id,),
     ):
-        if not _is_id(message_id):
+        if not is_id(message_id):
             continue
         if kind in _RUNNING:
-            return message_id, _is_over(max(_when(time), _when(touched)), prompts, now)
+            return message_id, _is_over(max(as_when(time), as_when(touched)), prompts, now)
         if kind == "user":
-            prompts.append(_when(time))
+            prompts.append(as_when(time))
     return "", False
 
 

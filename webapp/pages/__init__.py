@@ -2,10 +2,10 @@
 
 from flask import Flask
 
-from webapp.pages import care, context, entries, jobs, search, transcripts, trash
+from webapp.pages import care, context, entries, jobs, search, sessions, transcripts, trash
 
 
 def init_app(app: Flask) -> None:
     """Registers every page."""
-    for module in (search, entries, trash, transcripts, context, care, jobs):
+    for module in (search, entries, trash, sessions, transcripts, context, care, jobs):
         app.register_blueprint(module.blueprint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from webapp.errors import MemoryAppError, ReadOnly
 from webapp.memory import trash
 from webapp.memory.search import count_live
 from webapp.memory.stats import Cache, Facets, facets
+from webapp.opencode import overview
 from webapp.settings import Settings
 from webapp.store import Store, now_ms
 from webapp.transcripts.library import totals
@@ -94,6 +96,28 @@ def cached_pending(held: Store) -> tuple[Pending, Room | None]:
     return services().cache.get(held, "pending", make, also, hold=False)
 
 
+RAIL_WAIT_S = 0.05
+"""How long the count of the rail, which stands on every page, waits for a locked database."""
+
+
+def session_count() -> int | None:
+    """How many sessions OpenCode has, None when that cannot be told now."""
+    databases = settings().opencode_databases()
+    return services().cache.get(
+        services().store, "session count", lambda: overview.count(databases, RAIL_WAIT_S),
+        opencode.version(databases),
+    )  # fmt: skip
+
+
+def cached_session_facets(readable: Sequence[Path]) -> overview.Facets:
+    """Counts for the filters of the sessions, looked up anew when OpenCode has written; of many
+    sessions a little later."""
+    also = (*opencode.version(readable), len(readable))
+    return services().cache.get(
+        services().store, "session facets", lambda: overview.facets(readable), also
+    )
+
+
 def searches() -> Searches:
     """The searches of the transcripts that go on in this process."""
     return services().searches
@@ -115,14 +139,16 @@ def read_only() -> str | None:
 
 def rail() -> dict[str, Any]:
     """The counts in the rail; a store that cannot be read has none."""
+    sessions = session_count()
     try:
         held = store()
         return {
-            "entries": count_live(held, now_ms()), "trash": trash.count(held),
+            "sessions": sessions, "entries": count_live(held, now_ms()), "trash": trash.count(held),
             "transcripts": totals(held, settings()).total, "read_only": held.read_only,
         }  # fmt: skip
     except MemoryAppError as error:
-        return {"entries": None, "trash": None, "transcripts": None, "read_only": error.message}
+        return {"sessions": sessions, "entries": None, "trash": None, "transcripts": None,
+                "read_only": error.message}  # fmt: skip
 
 
 def tilde(path: Path | str) -> str:

@@ -91,6 +91,24 @@ def number(count: int) -> str:
     return f"{count:,}"
 
 
+def short(count: float) -> str:
+    """A number in at most five characters or so: `9,999`, `12.3K`, `1.2M`."""
+    if count < 10_000:
+        return f"{count:,.0f}"
+    for unit in ("K", "M", "B", "T"):
+        count /= 1000
+        if count < 999.5 or unit == "T":
+            return f"{count:.0f}{unit}" if count >= 99.95 else f"{count:.1f}{unit}"
+    raise AssertionError(count)
+
+
+def cost(dollars: float) -> str:
+    """US dollars, as OpenCode counts them: `$0.12`, `<$0.01`, and `$0` for a free model."""
+    if dollars == 0:
+        return "$0"
+    return "<$0.01" if 0 < dollars < 0.005 else f"${dollars:,.2f}"
+
+
 def marked(text: str) -> Markup:
     """Escapes a text and turns MARK_ON/MARK_OFF into <mark>; stray marks do no harm."""
     pieces = []
@@ -317,7 +335,7 @@ def init_app(app: Flask) -> None:
         "when": when, "iso": iso, "age": age, "size": size, "number": number, "marked": marked,
         "visible": visible, "spanned": spanned, "highlight": highlight, "markdown": markdown,
         "message": message, "coloured": coloured,
-        "plural": plural, "past": past, "pair": pair, "counted": counted,
+        "plural": plural, "short": short, "cost": cost, "past": past, "pair": pair, "counted": counted,
     }  # fmt: skip
     for name, function in filters.items():
         app.add_template_filter(function, name)
