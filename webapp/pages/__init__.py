@@ -2,10 +2,10 @@
 
 from flask import Flask
 
-from webapp.pages import care, entries, jobs, search, transcripts, trash
+from webapp.pages import care, entries, jobs, search, session, transcripts, trash
 
 
 def init_app(app: Flask) -> None:
     """Registers every page."""
-    for module in (search, entries, trash, transcripts, care, jobs):
+    for module in (search, entries, trash, transcripts, session, care, jobs):
         app.register_blueprint(module.blueprint)
