@@ -326,6 +326,8 @@ def messages(
     takes ten times as long as to read it. `only` names the messages to read, and no others are.
     """
     tables = _known_layout(connection)
+    if only is not None:
+        tables &= {key.table for key in only}
     session_id = _bindable(session_id)
     runtimes = []
     if "message" in tables:

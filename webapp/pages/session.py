@@ -68,8 +68,8 @@ def show(session_id: str, message_id: str = "") -> Any:
         ],
         lines=files.lines_of(transcript.path, in_order) if transcript else {},
         transcript=transcript, at=at, wanted=wanted, todos=desk.todos(todos), growth=growth,
-        reverted=reverted, revert=_revert(desk, session), revert_id=str(revert.get("messageID")), link=_link(session.id),
-        page_link=_page_link(session.id, order),
+        reverted=reverted, revert=_revert(desk, session), revert_id=str(revert.get("messageID")),
+        link=_link(session.id), page_link=_page_link(session.id, order),
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ _IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,([A-Za-z0-9+/]{16,}=
 _SIGNATURES = {"png": ("iVBORw0KGgo",), "jpeg": ("/9j/",), "gif": ("R0lGOD",), "webp": ("UklGR",)}
 """How the bytes of each kind begin, in base64."""
 
-_ESCAPED = re.compile(r"\\u00([2-7][0-9a-fA-F])")
+_ESCAPED = re.compile(r"\\(?:u00([2-7][0-9a-fA-F])|([_.-]))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +203,9 @@ class Desk:
         if not self._mask:
             return long[:limit] if cut else long, cut
         if _ESCAPED.search(long):
-            # A credential may hide in the escapes of a JSON that is shown as it is.
-            plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), long)
-            if len(secrets.find(plain)) > len(secrets.find(long)):
+            # A credential may hide in the escapes of JSON or Markdown that is shown as it is.
+            plain = _ESCAPED.sub(lambda match: match[2] or chr(int(match[1], 16)), long)
+            if secrets.find(plain):
                 long = plain
         return (masked_end(long, long[:limit]) if cut else secrets.mask(long)), cut
 
@@ -484,7 +484,9 @@ class Desk:
         return Block(name, "fields", fields=tuple(fields))
 
     def _file(self, part: Part, data: Mapping[str, Any], _item: Message) -> Piece:
-        blocks = [self._attachment(data), *self._rest(data, _FILE_KEYS)]
+        block = self._attachment(data)
+        block = block if block.form == "image" else replace(block, label="")
+        blocks = [block, *self._rest(data, _FILE_KEYS)]
         return Piece(
             part.id, "file", "file", self.word(data.get("filename")) or "file",
             facts=_some(self.word(data.get("mime"), 80)), blocks=tuple(blocks),
