@@ -300,6 +300,15 @@
     }, [JSON.parse(box.dataset.numbers), JSON.parse(box.dataset.tokens)], box);
   };
 
+  const charts = all(".chart");
+  const drawAny = (box) => (box.dataset.numbers ? drawContext(box) : draw(box));
+  if (charts.length && window.uPlot) {
+    charts.forEach(drawAny);
+    let timer;
+    window.addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(() => charts.forEach(drawAny), 200); });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach(drawAny));
+  }
+
   // A session ----------------------------------------------------------------------------------
   const session = $("[data-session]");
   if (session) {
@@ -318,15 +327,6 @@
       if (here) here.scrollIntoView({ block: "start" });
     }
     window.addEventListener("hashchange", toHash);
-  }
-
-  const charts = all(".chart");
-  const drawAny = (box) => (box.dataset.numbers ? drawContext(box) : draw(box));
-  if (charts.length && window.uPlot) {
-    charts.forEach(drawAny);
-    let timer;
-    window.addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(() => charts.forEach(drawAny), 200); });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach(drawAny));
   }
   fadeAll();
 })();

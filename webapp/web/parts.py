@@ -424,7 +424,7 @@ class Desk:
         return Piece(
             part.id, "tool", "error" if status == "error" else "tool",
             " ".join(_some(self.word(data.get("tool") or "unknown tool", 80),
-                           self.word(title, 300) if isinstance(title, str) else "")),
+                           self.word(title, 160) if isinstance(title, str) else "")),
             status, _some(_seconds(time.get("start"), time.get("end"))),
             ("output cleared from the model's view",) if time.get("compacted") else (),
             tuple(blocks), session if isinstance(session, str) and session else None,
