@@ -263,12 +263,70 @@
         ...names.map((name, n) => ({ label: name, stroke: colours[n % colours.length], width: 1.5, points: { show: days.length < 2 }, paths: uPlot.paths.stepped({ align: 1 }) }))],
     }, [days, ...JSON.parse(box.dataset.values)], box);
   };
+  // The context of a session: tokens by the number of the message, a dashed line at each compaction.
+  const drawContext = (box) => {
+    const style = getComputedStyle(document.documentElement);
+    const token = (name) => style.getPropertyValue(name).trim();
+    const marks = JSON.parse(box.dataset.marks);
+    const axis = { stroke: token("--soft"), grid: { stroke: token("--line"), width: 1 }, ticks: { stroke: token("--line") } };
+    const short = (n) => (n >= 1e6 ? `${n / 1e6}M` : n >= 1e3 ? `${n / 1e3}k` : String(n));
+    const whole = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6];
+    box.replaceChildren();
+    new uPlot({
+      padding: [10, 24, 0, 0],
+      width: box.clientWidth, height: 170, legend: { live: true },
+      scales: { x: { time: false }, y: { range: (_u, _low, high) => [0, high * 1.08 || 1] } },
+      axes: [{ ...axis, incrs: whole, space: 60 }, { ...axis, size: 52, incrs: whole, values: (_u, ticks) => ticks.map(short) }],
+      series: [
+        { label: "message", value: (_u, n) => (n == null ? "" : `${n.toLocaleString("en")}${marks.includes(n) ? " (compacted)" : ""}`) },
+        { label: "tokens in context", stroke: token("--record"), fill: token("--hover"), width: 1.5, points: { show: JSON.parse(box.dataset.numbers).length < 60, size: 4 },
+          value: (_u, n) => (n == null ? "" : n.toLocaleString("en")) },
+      ],
+      hooks: { draw: [(plot) => {
+        const { ctx, bbox } = plot;
+        ctx.save();
+        ctx.strokeStyle = token("--context");
+        ctx.lineWidth = 1.5 * devicePixelRatio;
+        ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+        for (const mark of marks) {
+          const x = Math.round(plot.valToPos(mark, "x", true));
+          ctx.beginPath();
+          ctx.moveTo(x, bbox.top);
+          ctx.lineTo(x, bbox.top + bbox.height);
+          ctx.stroke();
+        }
+        ctx.restore();
+      }] },
+    }, [JSON.parse(box.dataset.numbers), JSON.parse(box.dataset.tokens)], box);
+  };
+
   const charts = all(".chart");
+  const drawAny = (box) => (box.dataset.numbers ? drawContext(box) : draw(box));
   if (charts.length && window.uPlot) {
-    charts.forEach(draw);
+    charts.forEach(drawAny);
     let timer;
-    window.addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(() => charts.forEach(draw), 200); });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach(draw));
+    window.addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(() => charts.forEach(drawAny), 200); });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach(drawAny));
+  }
+
+  // A session ----------------------------------------------------------------------------------
+  const session = $("[data-session]");
+  if (session) {
+    const toHash = () => {
+      let id = location.hash.slice(1);
+      try { id = decodeURIComponent(id); } catch { /* no id of ours */ }
+      if (!/^(msg|prt)_/.test(id)) return false;
+      const there = document.getElementById(id);
+      if (there) there.scrollIntoView({ block: "start" });
+      // Once only, or an id that is nowhere would be asked for again and again.
+      else if (new URLSearchParams(location.search).get("at") !== id) location.replace(`${session.dataset.session}${encodeURIComponent(id)}#${encodeURIComponent(id)}`);
+      return true;
+    };
+    if (!toHash()) {
+      const here = all("[data-here]").at(-1);
+      if (here) here.scrollIntoView({ block: "start" });
+    }
+    window.addEventListener("hashchange", toHash);
   }
   fadeAll();
 })();

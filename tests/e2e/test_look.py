@@ -91,6 +91,11 @@ def test_every_page(
     paths["transcript"] = (
         str(page.locator("tbody a").first.get_attribute("href")) + "/200-204?q=the"
     )
+    paths["session"] = paths["transcript"].replace("/transcripts/", "/sessions/").split("/200")[0]
+    page.goto(f"{site.url}/transcripts?q=refund+rows")
+    paths["other session"] = str(page.locator("tbody a").first.get_attribute("href")).replace(
+        "/transcripts/", "/sessions/"
+    )
     paths["message"] = paths["transcript"] + "&md=200"
     page.goto(f"{site.url}/transcripts?q=odd+line+ends")
     paths["colours"] = str(page.locator("tbody a").first.get_attribute("href")) + "/50?ansi=1&q=SKU"

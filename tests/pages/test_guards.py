@@ -218,7 +218,8 @@ POLICY = {
     [
         ("/", 200), ("/?q=x", 200), ("/?page=x", 400), ("/entries/new", 200), ("/entries", 302),
         ("/entries/nosuch", 404), ("/trash", 200), ("/transcripts", 200), (f"/transcripts/{KEYS}", 200),
-        (f"/transcripts/{KEYS}/0", 400), ("/transcripts/ses_nosuch", 404), ("/cleanup", 200),
+        (f"/transcripts/{KEYS}/0", 400), (f"/sessions/{KEYS}", 200),
+        ("/sessions/ses_nosuch", 404), ("/transcripts/ses_nosuch", 404), ("/cleanup", 200),
         ("/receipts", 200), ("/receipts/9", 404), ("/stats", 200), ("/settings", 200),
         ("/healthz", 200), ("/jobs/x", 404), ("/trash/purge", 405), ("/nosuch", 404),
         ("/static/app.css", 200), ("/static/app.js", 200), ("/static/vendor/htmx.min.js", 200),

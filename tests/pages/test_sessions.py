@@ -65,9 +65,9 @@ def test_a_subagent_stands_below_its_session_and_a_fork_names_its_origin(site: A
 
 def test_each_row_leads_to_its_transcript(site: Any) -> None:
     for node in site.get("/sessions").doc.all(class_="session", data_item=""):
-        link = node.all("a")[-1]
-        assert link.text.startswith("transcript")
-        assert site.get(link.attrs["href"]).status == 200
+        for link, name in zip(node.all("a")[-2:], ("transcript", "context"), strict=True):
+            assert link.text.startswith(name)
+            assert site.get(link.attrs["href"]).status == 200
 
 
 def test_a_filter_lists_subagents_by_themselves(site: Any) -> None:

@@ -27,8 +27,10 @@ def real_values(site: Any) -> dict[str, str]:
     """For each argument of a rule something that is there."""
     job = site.jobs.start("other", "<script>alert(1)</script>", lambda job: None)
     ((receipt,),) = site.rows("SELECT max(id) FROM receipts")
-    return {"entry_id": "hostile-0", "session_id": HOSTILE, "lines": "9-20", "line": "9",
-            "job_id": job.id, "receipt_id": str(receipt), "filename": "app.css"}  # fmt: skip
+    message = site.get(f"/sessions/{HOSTILE}").doc.all(class_="msg")[0].attrs["id"]
+    return {"message_id": message, "entry_id": "hostile-0", "session_id": HOSTILE,
+            "lines": "9-20", "line": "9", "job_id": job.id,
+            "receipt_id": str(receipt), "filename": "app.css"}  # fmt: skip
 
 
 def test_every_rule_answers_a_get_and_none_with_a_server_error(hostile: Any) -> None:
@@ -68,6 +70,9 @@ HOSTILE_PAGES = (
     "/transcripts?show=\"><script>", f"/transcripts/{HOSTILE}", f"/transcripts/{HOSTILE}/9-20?q=alert",
     f"/transcripts/{HOSTILE}/9?h=\"><script>", f"/transcripts/{HOSTILE}/<script>",
     f"/transcripts/{HOSTILE}?wrap=\"><script>", "/transcripts/hostile", "/transcripts/hostile/3?q=<img",
+    f"/sessions/{HOSTILE}", f"/sessions/{HOSTILE}?order=newest", f"/sessions/{HOSTILE}/<script>",
+    f"/sessions/{HOSTILE}?at=\"><script>&after=<b>", f"/sessions/{HOSTILE}?order=\"><script>",
+    f"/sessions/{HOSTILE}?before=\"><svg onload=x>", "/sessions/<script>alert(1)<script>",
     "/transcripts/<script>alert(1)<script>", "/cleanup?max_sessions=1&keep_recent=0",
     "/cleanup?session=<script>&scope=\"><b>", "/cleanup?max_sessions=<script>", "/receipts",
     "/receipts/1", "/receipts?before=<script>", "/stats", "/settings", "/jobs/<script>", "/<script>",
@@ -87,8 +92,8 @@ def test_no_data_and_no_address_becomes_markup_on_any_page(
 
 def test_the_hostile_data_is_really_on_the_pages(hostile: Any) -> None:
     for path in ("/", "/?q=alert", "/entries/hostile-0", "/entries/hostile-2", "/trash", "/stats",
-                 "/sessions", "/transcripts", f"/transcripts/{HOSTILE}", "/transcripts/hostile",
-                 "/receipts/1", "/?tab=transcripts&q=alert",
+                 "/sessions", "/transcripts", f"/transcripts/{HOSTILE}", f"/sessions/{HOSTILE}",
+                 "/transcripts/hostile", "/receipts/1", "/?tab=transcripts&q=alert",
                  "/cleanup?max_sessions=1&keep_recent=0"):  # fmt: skip
         answer = hostile.get(path)
         assert "<script>alert(1)</script>" in answer.text, path
@@ -240,3 +245,16 @@ def test_a_page_costs_the_same_queries_with_one_row_and_with_thirty(
     one = count_queries(settings, make_site, tmp_path, 1)
     thirty = count_queries(settings, make_site, tmp_path, 30)
     assert one == thirty == PAGES
+
+
+def test_the_page_of_a_session_costs_the_same_queries_with_one_row_and_with_thirty(
+    site: Any,
+) -> None:
+    counts = []
+    for rows in (1, 30):
+        fill(site, rows)
+        site.get("/")  # a first look at the file, which later ones are spared
+        with statements() as ran:
+            assert site.get(f"/sessions/{HOSTILE}").status == 200
+        counts.append(len(ran))
+    assert counts == [6, 6]

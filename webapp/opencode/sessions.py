@@ -9,7 +9,7 @@ import hashlib
 import heapq
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,6 +146,10 @@ def _sessions(
 ) -> list[Session]:  # fmt: skip
     have = columns(connection, "session")
     missing = {"id", "time_created", "time_updated"} - have
+    if not have and connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+        raise Unreadable(
+            f"OpenCode's database {path} is empty: OpenCode has not written anything to it yet."
+        )
     if missing:
         raise Unreadable(
             f"OpenCode's database {path} has a layout that this version does not know: its table "
@@ -225,24 +229,71 @@ def _scope(worktree: str, directory: str) -> str:
     return directory or "global"
 
 
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Where a message stands in its session, as an index tells it: enough to order and to find it."""
+
+    id: str
+    created_at: int
+    table: str
+    rowid: int
+
+
+def message_keys(connection: sqlite3.Connection, session_id: str) -> list[Key]:
+    """The keys of all messages of a session in the order of `messages`. No message is read."""
+    tables = message_tables(connection)
+    session_id = bindable(session_id)
+    older: Iterator[Key] = iter(())
+    newer: Iterator[Key] = iter(())
+    if "message" in tables:
+        older = (
+            Key(row[1], as_when(row[2]), "message", row[0])
+            for row in connection.execute(
+                "SELECT rowid, id, time_created FROM message WHERE session_id = ?"
+                " ORDER BY time_created, id",
+                (session_id,),
+            )
+            if is_id(row[1])
+        )
+    if "session_message" in tables:
+        mirror = _Mirror(connection, session_id, "message" in tables)
+        newer = (
+            Key(row[1], as_when(row[3]), "session_message", row[0])
+            for row in connection.execute(
+                "SELECT rowid, id, CAST(type AS TEXT), time_created FROM session_message"
+                f" WHERE session_id = ? ORDER BY {_newer_order(connection)}",
+                (session_id,),
+            )
+            if is_id(row[1]) and not mirror.hides(row[1], as_text(row[2]) or "unknown", row[3])
+        )
+    return list(heapq.merge(older, newer, key=lambda key: key.created_at))
+
+
+def _newer_order(connection: sqlite3.Connection) -> str:
+    return "seq" if "seq" in columns(connection, "session_message") else "time_created, id"
+
+
 def messages(
-    connection: sqlite3.Connection, session_id: str, now: int, is_known: IsKnown | None = None
-) -> Iterator[Message]:
+    connection: sqlite3.Connection, session_id: str, now: int, is_known: IsKnown | None = None,
+    only: Collection[Key] | None = None,
+) -> Iterator[Message]:  # fmt: skip
     """The messages of a session in order, with their parts; one message is held at a time.
 
     A session of the older runtime lives in `message` and `part`, one of the newer runtime in
     `session_message`. One that both have written is given in the order of its times. Of a message
     whose id and fingerprint `is_known` says yes to, only these are given: to parse and to render it
-    takes ten times as long as to read it.
+    takes ten times as long as to read it. `only` names the messages to read, and no others are.
     """
     tables = message_tables(connection)
+    if only is not None:
+        tables &= {key.table for key in only}
     session_id = bindable(session_id)
     runtimes = []
     if "message" in tables:
-        runtimes.append(_older(connection, session_id, now, is_known))
+        runtimes.append(_older(connection, session_id, now, is_known, only))
     if "session_message" in tables:
-        mirror = _Mirror(connection, session_id, "message" in tables)
-        runtimes.append(_newer(connection, session_id, now, is_known, mirror))
+        mirror = _Mirror(connection, session_id, "message" in tables) if only is None else None
+        runtimes.append(_newer(connection, session_id, now, is_known, mirror, only))
     yield from heapq.merge(*runtimes, key=lambda item: item.created_at)
 
 
@@ -294,10 +345,9 @@ class _Mirror:
                 self._ids.add(message_id)
                 self._times.add(time)
         if self._times:
-            order = "seq" if "seq" in columns(connection, "session_message") else "time_created, id"
             for (time,) in connection.execute(
-                "SELECT time_created FROM session_message WHERE session_id = ?"
-                f" AND type IN ('user', {_SWITCHES}) ORDER BY {order} LIMIT 1", (session_id,),
+                "SELECT time_created FROM session_message WHERE session_id = ? AND type IN"
+                f" ('user', {_SWITCHES}) ORDER BY {_newer_order(connection)} LIMIT 1", (session_id,),
             ):  # fmt: skip
                 self._in_turn = time in self._times
 
@@ -340,13 +390,22 @@ def _is_over(touched: int, prompts: Iterable[int], now: int) -> bool:
     return touched < now - CRASHED_MS and any(at < now - SETTLED_MS for at in prompts)
 
 
+def _among(only: Collection[Key] | None, table: str) -> str:
+    """That a row is one of `only`, in SQL."""
+    if only is None:
+        return ""
+    rows = ", ".join(str(key.rowid) for key in only if key.table == table)
+    return f" AND rowid IN ({rows})"
+
+
 def _older(
-    connection: sqlite3.Connection, session_id: str, now: int, is_known: IsKnown | None
-) -> Iterator[Message]:
+    connection: sqlite3.Connection, session_id: str, now: int, is_known: IsKnown | None,
+    only: Collection[Key] | None,
+) -> Iterator[Message]:  # fmt: skip
     last, last_assistant, is_over = _older_end(connection, session_id, now)
     for message_id, exact_id, time, stored in connection.execute(
         "SELECT id, CAST(id AS BLOB), time_created, CAST(data AS BLOB) FROM message"
-        " WHERE session_id = ? ORDER BY time_created, id",
+        f" WHERE session_id = ?{_among(only, 'message')} ORDER BY time_created, id",
         (session_id,),
     ):
         if not is_id(message_id):
@@ -442,20 +501,20 @@ def _part(part_id: str, raw: str) -> Part:
 
 def _newer(
     connection: sqlite3.Connection, session_id: str, now: int, is_known: IsKnown | None,
-    mirror: _Mirror,
+    mirror: _Mirror | None, only: Collection[Key] | None,
 ) -> Iterator[Message]:  # fmt: skip
     have = columns(connection, "session_message")
-    order = "seq" if "seq" in have else "time_created, id"
     last, is_over = _newer_end(connection, session_id, now, have)
     for message_id, stored_kind, time, stored in connection.execute(
         f"SELECT id, CAST(type AS TEXT), time_created, CAST(data AS BLOB) FROM session_message"
-        f" WHERE session_id = ? ORDER BY {order}",
+        f" WHERE session_id = ?{_among(only, 'session_message')}"
+        f" ORDER BY {_newer_order(connection)}",
         (session_id,),
     ):
         if not is_id(message_id):
             continue
         kind, created, raw = as_text(stored_kind) or "unknown", as_when(time), as_text(stored)
-        if mirror.hides(message_id, kind, time):
+        if mirror is not None and mirror.hides(message_id, kind, time):
             continue
         data = as_object(raw)
         if data is None or "unreadable" in data:

@@ -2,10 +2,23 @@
 
 from flask import Flask
 
-from webapp.pages import care, context, entries, jobs, search, sessions, transcripts, trash
+from webapp.pages import (
+    care,
+    context,
+    entries,
+    jobs,
+    search,
+    session,
+    sessions,
+    transcripts,
+    trash,
+)
 
 
 def init_app(app: Flask) -> None:
     """Registers every page."""
-    for module in (search, entries, trash, sessions, transcripts, context, care, jobs):
+    modules = (
+        search, entries, trash, sessions, session, transcripts, context, care, jobs,
+    )  # fmt: skip
+    for module in modules:
         app.register_blueprint(module.blueprint)

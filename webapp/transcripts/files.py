@@ -177,6 +177,53 @@ def places_of(path: Path, message_id: str) -> list[int]:
     return [m.line for m in marks if m.id == message_id and m.kind.startswith("message:")]
 
 
+STRETCH = 1024 * 1024
+SEEKS = 4
+"""Bytes of marks that `lines_of` parses for each of so many places where it looks."""
+
+
+def lines_of(path: Path, message_ids: Sequence[str]) -> dict[str, int]:
+    """The lines where these messages, and the parts of all messages near them, begin, by id.
+
+    The marks of messages that follow each other stand together, so that the first is looked for and
+    those below are parsed: to search 10 MB of marks for one id takes 5 ms, to parse them 400. Of
+    messages that were written in more than SEEKS places, some may be missing."""
+    found: dict[str, int] = {}
+    try:
+        with marks_path(path).open("rb") as file:
+            seeks = 0
+            for message_id in message_ids:
+                if message_id in found:
+                    continue
+                if seeks == SEEKS:
+                    break
+                seeks += 1
+                place = _place_of(file, message_id)
+                if place is None:
+                    continue
+                file.seek(place)
+                for mark in _parsed(file.read(STRETCH) + file.readline()):
+                    if mark.kind != "end":
+                        found.setdefault(mark.id, mark.line)
+    except FileNotFoundError:
+        pass
+    return found
+
+
+def _place_of(file: BinaryIO, message_id: str) -> int | None:
+    """Where in the marks the first mark of a message begins."""
+    name = message_id.translate(_ESCAPES).encode("utf-8", "replace")
+    mark = re.compile(rb"\n[0-9]+\tmessage:[^\t\n]*\t" + re.escape(name) + rb"\t")
+    file.seek(0)
+    start = 0
+    while lines := file.read(16 * BLOCK) + file.readline():
+        # The id is looked for first: the pattern alone would take ten times as long.
+        if name in lines and (match := mark.search(b"\n" + lines)):
+            return start + match.start()
+        start += len(lines)
+    return None
+
+
 def _around(file: BinaryIO, first: int, last: int) -> list[bytes]:
     _seek_above(file, _block_of(file, first))
     found: list[bytes] = []
