@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 
-from webapp.opencode import Instruction, Instructions, Rule, Session, instructions
+from webapp.opencode import (
+    Instructions,
+    Rule,
+    Session,
+    instructions,
+    list_sessions,
+    reading,
+)
 from webapp.opencode.instructions import MAX_DIFFERENCE, MAX_ITEMS, MAX_TEXT
 from webapp.settings import Places, places
 
@@ -64,11 +71,6 @@ class House:
 
     def paths(self, **given: Any) -> list[str]:
         return [item.place for item in self.look(**given).items]
-
-    def one(self, *entries: str) -> Instruction:
-        self.configure(*entries)
-        (item,) = self.look().items
-        return item
 
 
 @pytest.fixture
@@ -306,6 +308,21 @@ def test_an_empty_file_is_left_out_and_bad_utf8_is_told(house: House) -> None:
     assert house.look().tokens == bad.tokens
 
 
+def test_names_that_are_no_text_can_be_shown(house: House) -> None:
+    odd = os.path.join(os.fsencode(house.shop), b"odd\xff.md")
+    with open(odd, "w") as file:
+        file.write("odd")
+    house.write(house.shop / "opencode.json", '{"instructions": ["odd*", "\\ud800/*", "a\\u0000"]}')
+    shown = house.look(folder=Path(str(house.inside) + "\udcff"))
+    assert [(i.text, i.sent) for i in shown.items] == [("odd", True), ("", False), ("", False)]
+    assert repr(shown).encode() and "".join(i.place for i in shown.items).encode()
+
+
+def test_a_session_without_a_folder_is_told(house: House) -> None:
+    shown = house.look(folder=Path("nowhere"))
+    assert "/nowhere is not there" in shown.problems[0]
+
+
 def test_an_unreadable_file_is_told(
     open_folder: Path, as_stranger: Callable[[Callable[[], str]], str]
 ) -> None:
@@ -420,6 +437,27 @@ def test_what_was_told_and_is_gone_and_what_is_new_are_in_the_difference(
     assert len(shown.difference) == MAX_DIFFERENCE and shown.difference_cut > MAX_DIFFERENCE
 
 
+def test_a_file_that_cannot_be_read_leaves_the_newer_runtime_what_it_was_told(
+    house: House, newer: Callable[..., Instructions]
+) -> None:
+    (house.shop / "AGENTS.md").mkdir()
+    near = house.write(house.inside / "AGENTS.md", "near")
+    shown = newer([(near, "old")])
+    assert [item.unreadable for item in shown.items] == [False, True]
+    assert shown.difference == () and "told last" in shown.problems[0]
+    (house.shop / "AGENTS.md").rmdir()
+    (house.shop / "AGENTS.md").symlink_to("AGENTS.md")
+    shown = newer([(near, "old")])
+    assert shown.difference == () and "told last" in shown.problems[0]
+
+
+def test_a_long_file_is_compared_as_far_as_it_is_read(
+    house: House, newer: Callable[..., Instructions]
+) -> None:
+    long = house.write(house.shop / "AGENTS.md", "a line\n" * 20_000)
+    assert newer([(long, "a line\n" * 20_000)]).difference == ()
+
+
 @pytest.mark.parametrize(
     "snapshot", ["{", "[]", '{"core/instructions": 3}', '{"core/instructions": {"value": [{}]}}',
                  '{"core/instructions": {"value": [3]}}'],
@@ -454,3 +492,16 @@ def test_places_come_from_the_environment() -> None:
     assert other.config_dir == Path("/c/opencode") and other.own_config_dir == Path("/own")
     assert other.config_file == Path("/f.json") and not other.claude and not other.project
     assert not places({"HOME": "/h", "OPENCODE_DISABLE_CLAUDE_CODE": "TRUE"}).claude
+
+
+def test_the_baseline_that_a_real_opencode_kept(house: House, newest_db: Path) -> None:
+    found = next(
+        session for session in list_sessions([newest_db]).sessions
+        if session.id == "ses_dd3fa48b8ffeTVh5fVD8sckXhm"
+    )  # fmt: skip
+    with reading(newest_db) as connection:
+        shown = instructions(found, None, house.places, connection)
+    assert shown.newer and shown.baseline is not None and shown.baseline.files is not None
+    ((path, text),) = shown.baseline.files
+    assert path == "/home/demo/shop/AGENTS.md" and text in shown.baseline.text
+    assert f"--- {path} (told)" in shown.difference and "+++ (gone)" in shown.difference

@@ -86,6 +86,11 @@ class Instruction:
     cut: int = 0
     problems: tuple[str, ...] = ()
 
+    @property
+    def unreadable(self) -> bool:
+        """Whether something is there whose text could not be read."""
+        return bool(self.exists) and not self.exact and not self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Shadowed:
@@ -143,8 +148,8 @@ def instructions(
     which runtime wrote the session last; without it the older one is taken.
     """
     look = _Look(places)
-    folder = Path(os.path.abspath(session.directory or session.scope))
-    if not folder.is_dir():
+    folder = Path(os.path.abspath(os.path.join("/", session.directory or session.scope)))
+    if not os.path.isdir(folder):
         look.problems.append(f"The session's folder {folder} is not there, or may not be entered.")
     root = _root(folder, worktree, look)
     newer = connection is not None and _is_newer(connection, session.id)
@@ -154,14 +159,14 @@ def instructions(
     if newer and connection is not None:
         _newer(look, folder, root)
         baseline = _baseline(connection, session.id, look)
-        if baseline is not None and baseline.files is not None:
+        if baseline is not None and baseline.files is not None and not look.unavailable:
             difference, more = _difference(baseline.files, look)
     else:
         _older(look, folder, root, _release(session.version))
     return Instructions(
         items=tuple(look.items), shadowed=tuple(look.shadowed), baseline=baseline,
         difference=difference, difference_cut=more, newer=newer, root=root,
-        problems=tuple(dict.fromkeys(look.problems)),
+        problems=tuple(_shown(problem) for problem in dict.fromkeys(look.problems)),
     )  # fmt: skip
 
 
@@ -174,6 +179,7 @@ class _Look:
     shadowed: list[Shadowed] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     seen: dict[str, Rule] = field(default_factory=dict)
+    unavailable: bool = False
 
     def add(self, place: str, rule: Rule, found_by: str) -> None:
         """A file that OpenCode reads. The same path is sent once, where it was met first."""
@@ -198,7 +204,12 @@ class _Look:
 
     def shade(self, place: str, rule: Rule, reason: str) -> None:
         if len(self.shadowed) < MAX_ITEMS:
-            self.shadowed.append(Shadowed(place, rule, reason))
+            self.shadowed.append(Shadowed(_shown(place), rule, _shown(reason)))
+
+
+def _shown(text: str) -> str:
+    """Text that can be encoded: a path may hold bytes that are no UTF-8."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _release(version: str) -> tuple[int, ...]:
@@ -240,21 +251,17 @@ def _exists(path: Path) -> bool | OSError:
     return True
 
 
-def _upward(name: str, folder: Path, root: Path, look: _Look) -> list[Path]:
+def _upward(name: str, folder: Path, root: Path) -> tuple[list[Path], str]:
     """`findUp`: every file of that name, the nearest first. An error on the way, such as a folder
-    that may not be entered or a link to itself, loses all of that name, as in OpenCode."""
+    that may not be entered or a link to itself, loses all of that name; it is the second value."""
     found = []
     for candidate in _up(folder, root):
         there = _exists(candidate / name)
         if isinstance(there, OSError):
-            look.problems.append(
-                f"{candidate / name} cannot be looked at ({there.strerror}); OpenCode then reads no"
-                f" {name} of this project."
-            )
-            return []
+            return [], f"{candidate / name} cannot be looked at ({there.strerror})"
         if there:
             found.append(candidate / name)
-    return found
+    return found, ""
 
 
 def _older(look: _Look, folder: Path, root: Path, release: tuple[int, ...]) -> None:
@@ -304,7 +311,10 @@ def _project_files(look: _Look, folder: Path, root: Path) -> None:
     root: all files of that name, the nearest first (`systemPaths`)."""
     winner = ""
     for name in (AGENTS, CLAUDE, CONTEXT):
-        for path in _upward(name, folder, root, look):
+        paths, error = _upward(name, folder, root)
+        if error:
+            look.problems.append(f"{error}; OpenCode then reads no {name} of this project.")
+        for path in paths:
             if not look.places.project:
                 look.shade(str(path), Rule.UPWARD, "OPENCODE_DISABLE_PROJECT_CONFIG is set.")
             elif name == CLAUDE and not look.places.claude:
@@ -486,16 +496,19 @@ def _parsed(text: str, source: str, look: _Look) -> list[_Entry] | None:
         data = _json(text)
     except (ValueError, RecursionError):
         look.problems.append(
-            f"{source} cannot be parsed, so its instructions are not known; OpenCode fails on it too."
+            f"{source} cannot be parsed, so its instructions are not known. OpenCode 1.18.33 does not"
+            " start with it."
         )
         return None
     listed = data.get("instructions") if isinstance(data, dict) else None
     if listed is None:
         return None
     if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):
-        look.problems.append(f"“instructions” in {source} is not a list of strings.")
+        look.problems.append(
+            f"“instructions” in {source} is not a list of strings; OpenCode 1.18.33 does not start with it."
+        )
         return None
-    return [_Entry(entry, source) for entry in listed]
+    return [_Entry(_shown(entry), source) for entry in listed]
 
 
 def _json(text: str) -> Any:
@@ -543,12 +556,15 @@ def _bytes(path: str, most: int) -> tuple[bytes, int] | str:
 
 
 def _read(place: str, rule: Rule, found_by: str) -> Instruction:
-    link = os.path.realpath(place) if os.path.islink(place) else ""
+    link = _shown(os.path.realpath(place)) if os.path.islink(place) else ""
     problems = []
     got = _bytes(place, MAX_TEXT)
+    exists = os.path.lexists(place)
+    place, found_by = _shown(place), _shown(found_by)
     if isinstance(got, str):
-        exists = os.path.lexists(place)
-        return Instruction(place, rule, found_by, exists, False, link, problems=(f"{place} {got}",))
+        return Instruction(
+            place, rule, found_by, exists, False, link, exact=False, problems=(f"{place} {got}",)
+        )
     data, size = got
     text = codecs.getincrementaldecoder("utf-8-sig")("replace").decode(data, size <= len(data))
     cut = size - len(data)
@@ -578,20 +594,23 @@ def _newer(look: _Look, folder: Path, root: Path) -> None:
     if _exists(path) is True:
         look.add(os.path.realpath(path), Rule.GLOBAL, "AGENTS.md of the config folder")
     here, top = Path(os.path.realpath(folder)), Path(os.path.realpath(root))
-    for found in _upward(AGENTS, here, top, look):
+    paths, error = _upward(AGENTS, here, top)
+    for found in paths:
         if not places.project:
             look.shade(str(found), Rule.UPWARD, "OPENCODE_DISABLE_PROJECT_CONFIG is set.")
             continue
-        before = len(look.items)
         look.add(os.path.realpath(found), Rule.UPWARD, f"{AGENTS} between {here} and {top}")
-        if look.items[before:] and look.items[-1].problems and not look.items[-1].exists:
-            look.problems.append(f"{found} vanished; the session keeps what it was told last.")
+        if look.items and look.items[-1].unreadable:
+            error = error or f"{found} cannot be read"
+    if error and places.project:
+        look.unavailable = True
+        look.problems.append(f"{error}; OpenCode then leaves the session what it was told last.")
     only = "OpenCode's newer runtime reads AGENTS.md only."
     claude = places.home / ".claude" / CLAUDE
     if _exists(claude) is True:
         look.shade(str(claude), Rule.CLAUDE_HOME, only)
     for name in (CLAUDE, CONTEXT):
-        for found in _upward(name, here, top, look):
+        for found in _upward(name, here, top)[0]:
             look.shade(str(found), Rule.UPWARD, only)
     for entry in _entries(look, folder, root):
         look.shade(
@@ -674,17 +693,15 @@ def _snapshot_files(stored: str | None) -> tuple[tuple[str, str], ...] | None:
 def _difference(told: tuple[tuple[str, str], ...], look: _Look) -> tuple[tuple[str, ...], int]:
     """A unified diff, file by file, of what was told and what is there now."""
     before = dict(told)
-    now = {item.place: item for item in look.items if item.exists and not item.problems}
-    partly = {item.place for item in look.items} - set(now)
-    now |= {item.place: item for item in look.items if item.exists and item.place in partly}
+    now = {item.place: item for item in look.items}
     lines: list[str] = []
     for path in dict.fromkeys([*before, *now]):
         item = now.get(path)
+        if item is not None and item.unreadable:
+            continue
         old, new = before.get(path, ""), item.text if item else ""
         if item is not None and item.cut:
-            old = old.encode()[:MAX_TEXT].decode("utf-8", "ignore")
-        if item is not None and item.size and not item.text:
-            continue
+            old = old.encode("utf-8", "replace")[:MAX_TEXT].decode("utf-8", "ignore")
         lines += difflib.unified_diff(
             old.split("\n") if path in before else [], new.split("\n") if item else [],
             f"{path} (told)" if path in before else "(not told)",

@@ -126,7 +126,7 @@ class _Walk:
                     if self.walked > MAX_WALKED:
                         raise _EnoughError
                     found.append(entry)
-        except OSError:
+        except (OSError, ValueError):
             return []  # OpenCode's glob passes over a folder that it may not read, too
         return found[::-1]
 
