@@ -10,6 +10,7 @@ import json
 import os
 import pwd
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -103,6 +104,54 @@ class Settings:
             return ([main] if main.is_file() else []) + others
         except PermissionError:
             return [main]  # whoever opens it meets the reason and says it
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where OpenCode looks for its configuration and instructions, and what of its environment
+    changes that (packages/opencode/src/flag/flag.ts, packages/core/src/global.ts).
+
+    This is our environment: an OpenCode started with another one may look elsewhere. `environment`
+    and `config_content` may hold credentials, so neither shows in a repr.
+    """
+
+    home: Path
+    config_dir: Path
+    own_config_dir: Path | None = None
+    config_file: Path | None = None
+    config_content: str = field(default="", repr=False)
+    managed_dir: Path = Path("/etc/opencode")
+    claude: bool = True
+    project: bool = True
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def places(environ: Mapping[str, str] | None = None) -> Places:
+    """The places that OpenCode would use if it were started in this environment."""
+    env = os.environ if environ is None else environ
+    home = Path(env.get("HOME") or Path.home())
+
+    def is_set(name: str) -> bool:
+        return env.get(name, "").lower() in ("1", "true", "yes", "on", "y")
+
+    def path(name: str) -> Path | None:
+        return Path(env[name]).absolute() if env.get(name) else None
+
+    return Places(
+        home=home,
+        config_dir=Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "opencode",
+        own_config_dir=path("OPENCODE_CONFIG_DIR"),
+        config_file=path("OPENCODE_CONFIG"),
+        config_content=env.get("OPENCODE_CONFIG_CONTENT", ""),
+        managed_dir=Path(
+            "/Library/Application Support/opencode" if sys.platform == "darwin" else "/etc/opencode"
+        ),
+        claude=not (
+            is_set("OPENCODE_DISABLE_CLAUDE_CODE") or is_set("OPENCODE_DISABLE_CLAUDE_CODE_PROMPT")
+        ),
+        project=env.get("OPENCODE_DISABLE_PROJECT_CONFIG", "").lower() not in ("1", "true"),
+        environment=env,
+    )
 
 
 def _bool(text: str) -> bool:

@@ -11,6 +11,14 @@ from webapp.opencode.history import (
     overflow,
     seen_by_model,
 )
+from webapp.opencode.instructions import (
+    Baseline,
+    Instruction,
+    Instructions,
+    Rule,
+    Shadowed,
+    instructions,
+)
 from webapp.opencode.modelview import Item, Kind, LeftOut, Model, Why, estimate
 from webapp.opencode.records import Message, Part, Session
 from webapp.opencode.sessions import (
@@ -25,9 +33,12 @@ from webapp.opencode.sessions import (
 from webapp.opencode.sizes import estimate_bytes
 
 __all__ = [
+    "Baseline",
     "Compaction",
     "Found",
     "History",
+    "Instruction",
+    "Instructions",
     "Item",
     "Kind",
     "LeftOut",
@@ -36,12 +47,15 @@ __all__ = [
     "Overflow",
     "Part",
     "Replaced",
+    "Rule",
     "Session",
+    "Shadowed",
     "State",
     "Why",
     "estimate",
     "estimate_bytes",
     "find_session",
+    "instructions",
     "last_compaction",
     "list_compactions",
     "list_sessions",

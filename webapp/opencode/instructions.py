@@ -1,0 +1,710 @@
+"""Which instruction files and addresses reach a session's model, in the order they are sent.
+
+Sources, learned from the public repository and from what releases sent to a scripted model
+(tests/lab/test_real_instructions.py):
+
+* older runtime: `systemPaths` and `system` in packages/opencode/src/session/instruction.ts,
+  `loadInstanceState` in config/config.ts, config/paths.ts, and `findUp`, `globUp` in
+  packages/core/src/fs-util.ts;
+* newer runtime: packages/core/src/instruction-context.ts.
+
+Files are read and never written, and no address is fetched. What the read tool attaches to its
+results, what plugins add and what an organisation's account sends as configuration is not here.
+"""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import json
+import os
+import re
+import sqlite3
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from webapp.opencode.database import columns
+from webapp.opencode.modelview import estimate
+from webapp.opencode.patterns import Matches, is_literal, match
+from webapp.opencode.records import Session
+from webapp.settings import Places
+
+MAX_TEXT = 65_536
+"""Bytes of a file that are read, and of a baseline that are kept."""
+
+MAX_CONFIG = 1_048_576
+MAX_JSON5 = 262_144
+"""Bytes of a configuration; fewer when it holds comments, since json5 takes a second for 100 KB."""
+
+MAX_ITEMS = 200
+MAX_DIFFERENCE = 400
+MAX_SNAPSHOT = 4_194_304
+
+NEVER = frozenset({"auth.json", "mcp-auth.json"})
+"""OpenCode's credentials. Not opened, whatever names them."""
+
+AGENTS, CLAUDE, CONTEXT = "AGENTS.md", "CLAUDE.md", "CONTEXT.md"
+GLOBAL_FIRST = (1, 14, 34)
+"""From this release on the global file comes first; until 1.3.2 the project's did."""
+
+
+class Rule(StrEnum):
+    """What made OpenCode look at a place."""
+
+    GLOBAL = "global"
+    CLAUDE_HOME = "Claude Code's global file"
+    UPWARD = "from the session's folder up to the root"
+    CONFIG = "instructions of the configuration"
+    URL = "address in the configuration"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One source that OpenCode reads or would read, and why.
+
+    `sent` says whether it reaches the model: False for one that is missing, empty or unreadable,
+    None for an address, which is not fetched here. `link` is where a symbolic link leads. `size` is
+    in bytes; `characters` and `tokens` are estimates from it unless `exact`. `text` holds the
+    beginning; `cut` is the number of bytes beyond it. `problems` are sentences.
+    """
+
+    place: str
+    rule: Rule
+    found_by: str
+    exists: bool | None
+    sent: bool | None
+    link: str = ""
+    size: int = 0
+    characters: int = 0
+    exact: bool = True
+    tokens: int = 0
+    text: str = ""
+    cut: int = 0
+    problems: tuple[str, ...] = ()
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether something is there whose text could not be read."""
+        return bool(self.exists) and not self.exact and not self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Shadowed:
+    """A source that is there, or is named, and does not reach the model; `reason` is a sentence."""
+
+    place: str
+    rule: Rule
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What the newer runtime keeps of a session's system context.
+
+    `text` is as it was sent first, with `cut` characters left off. `files` are the instruction
+    files, path and text, that the session was told last (from the snapshot beside it); None when
+    that cannot be read.
+    """
+
+    text: str
+    cut: int
+    files: tuple[tuple[str, str], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """The sources in the order of sending. `difference` holds the lines of a unified diff from what
+    a session of the newer runtime was told last to today's files, with `difference_cut` more;
+    `problems` are sentences about the whole."""
+
+    items: tuple[Instruction, ...]
+    shadowed: tuple[Shadowed, ...]
+    baseline: Baseline | None
+    difference: tuple[str, ...]
+    difference_cut: int
+    newer: bool
+    root: Path
+    problems: tuple[str, ...]
+
+    @property
+    def tokens(self) -> int:
+        """The estimate of all that is sent, addresses left out."""
+        return sum(item.tokens for item in self.items if item.sent)
+
+
+def instructions(
+    session: Session, worktree: Path | None, places: Places,
+    connection: sqlite3.Connection | None = None,
+) -> Instructions:  # fmt: skip
+    """Every instruction source of a session as the files are now.
+
+    `worktree` is the root where the walk upwards ends; None looks for the nearest `.git`, and
+    without one goes up to `/`, as OpenCode does (`fromDirectory` in
+    packages/opencode/src/project/project.ts). `connection` is to the session's database and tells
+    which runtime wrote the session last; without it the older one is taken.
+    """
+    look = _Look(places)
+    folder = Path(os.path.abspath(os.path.join("/", session.directory or session.scope)))
+    if not os.path.isdir(folder):
+        look.problems.append(f"The session's folder {folder} is not there, or may not be entered.")
+    root = _root(folder, worktree, look)
+    newer = connection is not None and _is_newer(connection, session.id)
+    baseline: Baseline | None = None
+    difference: tuple[str, ...] = ()
+    more = 0
+    if newer and connection is not None:
+        _newer(look, folder, root)
+        baseline = _baseline(connection, session.id, look)
+        if baseline is not None and baseline.files is not None and not look.unavailable:
+            difference, more = _difference(baseline.files, look)
+    else:
+        _older(look, folder, root, _release(session.version))
+    return Instructions(
+        items=tuple(look.items), shadowed=tuple(look.shadowed), baseline=baseline,
+        difference=difference, difference_cut=more, newer=newer, root=root,
+        problems=tuple(_shown(problem) for problem in dict.fromkeys(look.problems)),
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Look:
+    """What has been found so far."""
+
+    places: Places
+    items: list[Instruction] = field(default_factory=list)
+    shadowed: list[Shadowed] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    seen: dict[str, Rule] = field(default_factory=dict)
+    unavailable: bool = False
+
+    def add(self, place: str, rule: Rule, found_by: str) -> None:
+        """A file that OpenCode reads. The same path is sent once, where it was met first."""
+        if place in self.seen:
+            if rule is not self.seen[place] or rule is Rule.CONFIG:
+                self.shade(place, rule, f"Already sent: {self.seen[place]}.")
+            return
+        if len(self.items) >= MAX_ITEMS:
+            self.problems.append(
+                f"More than {MAX_ITEMS} instruction sources; the rest is not shown."
+            )
+            return
+        self.seen[place] = rule
+        self.items.append(_read(place, rule, found_by))
+
+    def missing(self, place: str, found_by: str, problem: str) -> None:
+        """An entry of the configuration that leads nowhere."""
+        if len(self.items) < MAX_ITEMS:
+            self.items.append(
+                Instruction(place, Rule.CONFIG, found_by, False, False, problems=(problem,))
+            )
+
+    def shade(self, place: str, rule: Rule, reason: str) -> None:
+        if len(self.shadowed) < MAX_ITEMS:
+            self.shadowed.append(Shadowed(_shown(place), rule, _shown(reason)))
+
+
+def _shown(text: str) -> str:
+    """Text that can be encoded: a path may hold bytes that are no UTF-8."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _release(version: str) -> tuple[int, ...]:
+    found = re.match(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", version)
+    return tuple(int(number) for number in found.groups()) if found else ()
+
+
+def _root(folder: Path, worktree: Path | None, look: _Look) -> Path:
+    if worktree is not None:
+        worktree = Path(os.path.abspath(worktree))
+        if folder.is_relative_to(worktree):
+            return worktree
+        look.problems.append(
+            f"The session's folder {folder} is not inside {worktree}; the root was looked for anew."
+        )
+    for candidate in (folder, *folder.parents):
+        if _exists(candidate / ".git") is True:
+            return candidate
+    return Path("/")
+
+
+def _up(folder: Path, root: Path) -> Iterator[Path]:
+    for candidate in (folder, *folder.parents):
+        yield candidate
+        if candidate == root:
+            return
+
+
+def _exists(path: Path) -> bool | OSError:
+    """Whether something is there, links followed, or the error that hides it."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except ValueError:
+        return False
+    except OSError as error:
+        return error
+    return True
+
+
+def _upward(name: str, folder: Path, root: Path) -> tuple[list[Path], str]:
+    """`findUp`: every file of that name, the nearest first. An error on the way, such as a folder
+    that may not be entered or a link to itself, loses all of that name; it is the second value."""
+    found = []
+    for candidate in _up(folder, root):
+        there = _exists(candidate / name)
+        if isinstance(there, OSError):
+            return [], f"{candidate / name} cannot be looked at ({there.strerror})"
+        if there:
+            found.append(candidate / name)
+    return found, ""
+
+
+def _older(look: _Look, folder: Path, root: Path, release: tuple[int, ...]) -> None:
+    if () < release < GLOBAL_FIRST:
+        look.problems.append(
+            f"OpenCode {'.'.join(map(str, release))} is older than the releases whose order was"
+            " measured (1.14.34 to 1.18.33): the project's files came first until 1.3.2."
+        )
+        _project_files(look, folder, root)
+        _global_file(look, (look.places.own_config_dir, look.places.config_dir))
+    else:
+        _global_file(look, (look.places.own_config_dir or look.places.config_dir,))
+        _project_files(look, folder, root)
+    _configured(look, folder, root)
+
+
+def _global_file(look: _Look, folders: Iterable[Path | None]) -> None:
+    """The first that is there (`systemPaths`): AGENTS.md of the config folder, where
+    OPENCODE_CONFIG_DIR names another one of that, else ~/.claude/CLAUDE.md."""
+    places = look.places
+    candidates = [(folder / AGENTS, Rule.GLOBAL) for folder in folders if folder is not None]
+    candidates.append((places.home / ".claude" / CLAUDE, Rule.CLAUDE_HOME))
+    unused = places.config_dir / AGENTS
+    if all(unused != path for path, _ in candidates) and _exists(unused) is True:
+        look.shade(str(unused), Rule.GLOBAL, "OPENCODE_CONFIG_DIR names another config folder.")
+    winner = ""
+    for path, rule in candidates:
+        if _exists(path) is not True:
+            continue
+        if rule is Rule.CLAUDE_HOME and not places.claude:
+            look.shade(
+                str(path), rule,
+                "OPENCODE_DISABLE_CLAUDE_CODE or OPENCODE_DISABLE_CLAUDE_CODE_PROMPT is set.",
+            )  # fmt: skip
+        elif winner:
+            look.shade(str(path), rule, f"{winner} was found first; only one global file is read.")
+        else:
+            winner = str(path)
+            why = "AGENTS.md of the config folder"
+            if rule is Rule.CLAUDE_HOME:
+                why = "Claude Code's global file, since the config folder has no AGENTS.md"
+            look.add(winner, rule, why)
+
+
+def _project_files(look: _Look, folder: Path, root: Path) -> None:
+    """The first of the three names that is found anywhere between the session's folder and the
+    root: all files of that name, the nearest first (`systemPaths`)."""
+    winner = ""
+    for name in (AGENTS, CLAUDE, CONTEXT):
+        paths, error = _upward(name, folder, root)
+        if error:
+            look.problems.append(f"{error}; OpenCode then reads no {name} of this project.")
+        for path in paths:
+            if not look.places.project:
+                look.shade(str(path), Rule.UPWARD, "OPENCODE_DISABLE_PROJECT_CONFIG is set.")
+            elif name == CLAUDE and not look.places.claude:
+                look.shade(
+                    str(path), Rule.UPWARD,
+                    "OPENCODE_DISABLE_CLAUDE_CODE or OPENCODE_DISABLE_CLAUDE_CODE_PROMPT is set.",
+                )  # fmt: skip
+            elif winner and not winner.endswith("/" + name):
+                look.shade(
+                    str(path), Rule.UPWARD,
+                    f"{winner} was found first; of {AGENTS}, {CLAUDE} and {CONTEXT} only the first"
+                    " name with a file is read.",
+                )  # fmt: skip
+            else:
+                winner = winner or str(path)
+                old = " (a name that OpenCode calls deprecated)" if name == CONTEXT else ""
+                look.add(str(path), Rule.UPWARD, f"{name}{old} between {folder} and {root}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    text: str
+    source: str
+
+
+def _configured(look: _Look, folder: Path, root: Path) -> None:
+    """`instructions` of the merged configuration: paths and patterns first, then addresses."""
+    addresses = []
+    for entry in _entries(look, folder, root):
+        found_by = f"“{entry.text}” in {entry.source}"
+        if entry.text.startswith(("http://", "https://")):
+            addresses.append(
+                Instruction(
+                    entry.text, Rule.URL, found_by, None, None, exact=False,
+                    problems=("OpenCode fetches this for every model call; it is not fetched here.",),
+                )
+            )  # fmt: skip
+            continue
+        if "{file:" in entry.text:
+            look.missing(
+                entry.text, found_by, "OpenCode puts a file's text here; which one is not read."
+            )
+            continue
+        wanted = re.sub(
+            r"\{env:([^}]+)\}", lambda m: look.places.environment.get(m[1], ""), entry.text
+        )
+        if not wanted or "\0" in wanted:
+            look.missing(entry.text, found_by, "This names no path.")
+            continue
+        matches = _matches(look, wanted, folder, root)
+        look.problems += matches.problems
+        for path in matches.paths:
+            look.add(path, Rule.CONFIG, found_by)
+        if not matches.paths:
+            look.missing(entry.text, found_by, _nowhere(look, wanted))
+    for item in addresses[: max(0, MAX_ITEMS - len(look.items))]:
+        look.items.append(item)
+
+
+def _matches(look: _Look, wanted: str, folder: Path, root: Path) -> Matches:
+    """`systemPaths`: in an absolute path or one below ~ only the last part may hold wildcards; a
+    relative one is looked for in every folder from the session's up to the root (`globUp`)."""
+    if wanted.startswith("~/"):
+        wanted = str(look.places.home / wanted[2:])
+    if os.path.isabs(wanted):
+        wanted = os.path.normpath(wanted)
+        return match(os.path.basename(wanted), os.path.dirname(wanted), hidden=False)
+    if not look.places.project:
+        config = look.places.own_config_dir or look.places.config_dir
+        return match(wanted, str(config), hidden=True)
+    paths: list[str] = []
+    problems: list[str] = []
+    for candidate in _up(folder, root):
+        found = match(wanted, str(candidate), hidden=True)
+        paths += found.paths
+        problems += found.problems
+    return Matches(tuple(dict.fromkeys(paths)), tuple(problems))
+
+
+def _nowhere(look: _Look, wanted: str) -> str:
+    absolute = wanted.startswith(("~/", "/"))
+    if absolute and not is_literal(os.path.dirname(wanted)):
+        return (
+            "In an absolute path OpenCode takes wildcards in the last part only: nothing matches."
+        )
+    if absolute:
+        return "Nothing is there." if is_literal(wanted) else "No file matches."
+    where = "the session's folder and those above it, up to the root"
+    if not look.places.project:
+        where = "the config folder, since OPENCODE_DISABLE_PROJECT_CONFIG is set"
+    return f"No file matches in {where}."
+
+
+def _entries(look: _Look, folder: Path, root: Path) -> list[_Entry]:
+    """The merged list (`loadInstanceState`): the files of the global folder replace one another's
+    list, every later file adds to it, and what is there already is not added again."""
+    places = look.places
+    merged: list[_Entry] = []
+    for name in ("config.json", "opencode.json", "opencode.jsonc"):
+        path = places.config_dir / name
+        found = _instructions_in(path, look)
+        if found is not None:
+            for entry in merged:
+                look.shade(
+                    entry.text, _rule(entry),
+                    f"{path} has a list of its own, which replaces the one in {entry.source}.",
+                )  # fmt: skip
+            merged = found
+    for path in _later_files(places, folder, root):
+        merged = _joined(merged, _instructions_in(path, look), look)
+    if places.config_content:
+        name = "OPENCODE_CONFIG_CONTENT"
+        merged = _joined(merged, _parsed(places.config_content, name, look), look)
+    for name in ("opencode.json", "opencode.jsonc"):
+        merged = _joined(merged, _instructions_in(places.managed_dir / name, look), look)
+    return merged
+
+
+def _later_files(places: Places, folder: Path, root: Path) -> Iterator[Path]:
+    """The configuration files after the global ones, in the order of their reading: the project's
+    from the root down, then those of the `.opencode` folders, the nearest first."""
+    if places.config_file is not None:
+        yield places.config_file
+    upwards = list(_up(folder, root))
+    if places.project:
+        for candidate in reversed(upwards):
+            yield candidate / "opencode.json"
+            yield candidate / "opencode.jsonc"
+    dots = [candidate / ".opencode" for candidate in upwards] if places.project else []
+    dots.append(places.home / ".opencode")
+    if places.own_config_dir is not None:
+        dots.append(places.own_config_dir)
+    for dot in dict.fromkeys(dots):
+        yield dot / "opencode.json"
+        yield dot / "opencode.jsonc"
+
+
+def _joined(held: list[_Entry], more: list[_Entry] | None, look: _Look) -> list[_Entry]:
+    if not held or not more:
+        return held or more or []
+    joined = {entry.text: entry for entry in held}
+    for entry in more:
+        if entry.text in joined:
+            first = joined[entry.text].source
+            if first != entry.source:
+                look.shade(entry.text, _rule(entry), f"{first} names it already.")
+        else:
+            joined[entry.text] = entry
+    return list(joined.values())
+
+
+def _rule(entry: _Entry) -> Rule:
+    return Rule.URL if entry.text.startswith(("http://", "https://")) else Rule.CONFIG
+
+
+def _instructions_in(path: Path, look: _Look) -> list[_Entry] | None:
+    """The list in one configuration file, None when the file has none or cannot be used."""
+    there = _exists(path)
+    if there is False:
+        return None
+    if isinstance(there, OSError):
+        look.problems.append(f"{path} cannot be looked at: {there.strerror}.")
+        return None
+    got = _bytes(str(path), MAX_CONFIG)
+    if isinstance(got, str):
+        look.problems.append(f"{path} {got}")
+        return None
+    data, size = got
+    if size > len(data):
+        look.problems.append(f"{path} is larger than {MAX_CONFIG:,} bytes and was not read.")
+        return None
+    return _parsed(data.decode("utf-8-sig", "replace"), str(path), look)
+
+
+def _parsed(text: str, source: str, look: _Look) -> list[_Entry] | None:
+    if not text.strip():
+        return None
+    try:
+        data = _json(text)
+    except (ValueError, RecursionError):
+        look.problems.append(
+            f"{source} cannot be parsed, so its instructions are not known. OpenCode 1.18.33 does not"
+            " start with it."
+        )
+        return None
+    listed = data.get("instructions") if isinstance(data, dict) else None
+    if listed is None:
+        return None
+    if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):
+        look.problems.append(
+            f"“instructions” in {source} is not a list of strings; OpenCode 1.18.33 does not start with it."
+        )
+        return None
+    return [_Entry(_shown(entry), source) for entry in listed]
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        if '"instructions"' not in text:
+            # What OpenCode cannot parse is told; what it can and we need not is no reason to wait.
+            return _json5(text) if len(text) <= MAX_JSON5 else {}
+        if len(text) > MAX_JSON5:
+            raise
+        return _json5(text)
+
+
+def _json5(text: str) -> Any:
+    import json5  # 60 ms to import, so only for a configuration with comments or trailing commas
+
+    return json5.loads(text)
+
+
+def _bytes(path: str, most: int) -> tuple[bytes, int] | str:
+    """The first bytes of a regular file and its size, or the rest of a sentence that says why not.
+
+    A link is followed, as OpenCode does. What is no regular file is not opened: that could wait
+    for ever (a pipe) or act (a device).
+    """
+    try:
+        if os.path.basename(os.path.realpath(path)) in NEVER:
+            return "holds credentials and is never read."
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return "is no regular file and was not opened."
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with open(descriptor, "rb", buffering=0) as file:
+            state = os.fstat(descriptor)
+            if not stat.S_ISREG(state.st_mode):
+                return "is no regular file and was not opened."
+            data = b""
+            while len(data) < most and (piece := file.read(most - len(data))):
+                data += piece
+            return data, max(state.st_size, len(data))
+    except FileNotFoundError:
+        return "is not there."
+    except OSError as error:
+        return f"cannot be read: {error.strerror}."
+
+
+def _read(place: str, rule: Rule, found_by: str) -> Instruction:
+    link = _shown(os.path.realpath(place)) if os.path.islink(place) else ""
+    problems = []
+    got = _bytes(place, MAX_TEXT)
+    exists = os.path.lexists(place)
+    place, found_by = _shown(place), _shown(found_by)
+    if isinstance(got, str):
+        return Instruction(
+            place, rule, found_by, exists, False, link, exact=False, problems=(f"{place} {got}",)
+        )
+    data, size = got
+    text = codecs.getincrementaldecoder("utf-8-sig")("replace").decode(data, size <= len(data))
+    cut = size - len(data)
+    characters, tokens = len(text), estimate(text)
+    if cut:
+        characters = round(len(text) * size / len(data))
+        tokens = round(tokens * size / len(data))
+        problems.append(
+            f"{place} has {size:,} bytes; the first {len(data):,} were read. OpenCode sends all."
+        )
+    if not text:
+        problems.append(f"{place} is empty; OpenCode leaves it out.")
+    elif "�" in text and b"\xef\xbf\xbd" not in data:
+        problems.append(f"{place} is no valid UTF-8; what is not shows as �.")
+    return Instruction(
+        place, rule, found_by, True, bool(text), link, size, characters, not cut, tokens, text, cut,
+        tuple(problems),
+    )  # fmt: skip
+
+
+def _newer(look: _Look, folder: Path, root: Path) -> None:
+    """`observe` in instruction-context.ts: AGENTS.md of the config folder, then those between the
+    session's folder and the root, all with links resolved and each once."""
+    places = look.places
+    config = places.own_config_dir or places.config_dir
+    path = config / AGENTS
+    if _exists(path) is True:
+        look.add(os.path.realpath(path), Rule.GLOBAL, "AGENTS.md of the config folder")
+    here, top = Path(os.path.realpath(folder)), Path(os.path.realpath(root))
+    paths, error = _upward(AGENTS, here, top)
+    for found in paths:
+        if not places.project:
+            look.shade(str(found), Rule.UPWARD, "OPENCODE_DISABLE_PROJECT_CONFIG is set.")
+            continue
+        look.add(os.path.realpath(found), Rule.UPWARD, f"{AGENTS} between {here} and {top}")
+        if look.items and look.items[-1].unreadable:
+            error = error or f"{found} cannot be read"
+    if error and places.project:
+        look.unavailable = True
+        look.problems.append(f"{error}; OpenCode then leaves the session what it was told last.")
+    only = "OpenCode's newer runtime reads AGENTS.md only."
+    claude = places.home / ".claude" / CLAUDE
+    if _exists(claude) is True:
+        look.shade(str(claude), Rule.CLAUDE_HOME, only)
+    for name in (CLAUDE, CONTEXT):
+        for found in _upward(name, here, top)[0]:
+            look.shade(str(found), Rule.UPWARD, only)
+    for entry in _entries(look, folder, root):
+        look.shade(
+            entry.text, _rule(entry),
+            f"OpenCode's newer runtime does not read the instructions in {entry.source}.",
+        )  # fmt: skip
+
+
+def _is_newer(connection: sqlite3.Connection, session_id: str) -> bool:
+    """Whether the newer runtime wrote the session last; a session without messages is the newer
+    one's when it has a baseline."""
+    last: dict[str, float] = {}
+    for table in ("message", "session_message"):
+        if {"session_id", "time_created"} <= columns(connection, table):
+            (at,) = connection.execute(
+                f"SELECT max(CAST(time_created AS REAL)) FROM {table} WHERE session_id = ?",
+                (session_id,),
+            ).fetchone()
+            if at is not None:
+                last[table] = at
+    if last:
+        return last.get("session_message", -1.0) > last.get("message", -1.0)
+    return bool(
+        "session_id" in columns(connection, "session_context_epoch")
+        and connection.execute(
+            "SELECT 1 FROM session_context_epoch WHERE session_id = ?", (session_id,)
+        ).fetchone()
+    )
+
+
+def _baseline(connection: sqlite3.Connection, session_id: str, look: _Look) -> Baseline | None:
+    have = columns(connection, "session_context_epoch")
+    if not {"session_id", "baseline"} <= have:
+        look.problems.append("This OpenCode keeps no baseline of a session's system context.")
+        return None
+    snapshot = "snapshot" if "snapshot" in have else "NULL"
+    row = connection.execute(
+        "SELECT CAST(substr(baseline, 1, ?) AS TEXT), length(baseline),"
+        f" CASE WHEN length({snapshot}) <= ? THEN CAST({snapshot} AS TEXT) END"
+        " FROM session_context_epoch WHERE session_id = ?",
+        (MAX_TEXT, MAX_SNAPSHOT, session_id),
+    ).fetchone()
+    if row is None:
+        look.problems.append("No system context is kept of this session yet.")
+        return None
+    text, length, stored = row
+    files = _snapshot_files(stored)
+    if files is None:
+        look.problems.append(
+            "The snapshot of the session's system context cannot be read, so what changed since is"
+            " not known."
+        )
+    return Baseline(text or "", max(0, (length or 0) - len(text or "")), files)
+
+
+def _snapshot_files(stored: str | None) -> tuple[tuple[str, str], ...] | None:
+    """The files of `core/instructions` in a snapshot: `{"value": [{"path", "content"}, …]}`, and no
+    such key when the session was told none."""
+    try:
+        data = json.loads(stored or "")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict):
+        return None
+    kept = data.get("core/instructions", {"value": []})
+    value = kept.get("value") if isinstance(kept, dict) else None
+    if not isinstance(value, list):
+        return None
+    files = []
+    for file in value:
+        if not isinstance(file, Mapping):
+            return None
+        path, content = file.get("path"), file.get("content")
+        if not isinstance(path, str) or not isinstance(content, str):
+            return None
+        files.append((path, content))
+    return tuple(files)
+
+
+def _difference(told: tuple[tuple[str, str], ...], look: _Look) -> tuple[tuple[str, ...], int]:
+    """A unified diff, file by file, of what was told and what is there now."""
+    before = dict(told)
+    now = {item.place: item for item in look.items}
+    lines: list[str] = []
+    for path in dict.fromkeys([*before, *now]):
+        item = now.get(path)
+        if item is not None and item.unreadable:
+            continue
+        old, new = before.get(path, ""), item.text if item else ""
+        if item is not None and item.cut:
+            old = old.encode("utf-8", "replace")[:MAX_TEXT].decode("utf-8", "ignore")
+        lines += difflib.unified_diff(
+            old.split("\n") if path in before else [], new.split("\n") if item else [],
+            f"{path} (told)" if path in before else "(not told)",
+            f"{path} (now)" if item else "(gone)", lineterm="", n=3,
+        )  # fmt: skip
+    return tuple(lines[:MAX_DIFFERENCE]), max(0, len(lines) - MAX_DIFFERENCE)
