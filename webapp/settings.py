@@ -67,46 +67,6 @@ TABLE: tuple[Setting, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """The values in force. `origins` says for each name where it came from."""
-
-    data_dir: Path
-    db: Path
-    opencode_db: Path | None
-    opencode_dir: Path
-    user: str
-    host: str
-    port: int
-    trash_days: int
-    inline_output_max_bytes: int
-    auto_export: str
-    retention_days: int
-    keep_recent: int
-    max_sessions: int
-    auto_sweep: bool
-    mask: bool
-    origins: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def transcripts_dir(self) -> Path:
-        """Where the transcripts live, one folder per scope below it."""
-        return self.data_dir / "transcripts"
-
-    def opencode_databases(self) -> list[Path]:
-        """OpenCode's databases: the one that is set, else `opencode.db` and the `opencode-*.db`
-        that other channels write beside it. Looked up anew each time, since OpenCode may be
-        installed while we run."""
-        if self.opencode_db is not None:
-            return [self.opencode_db]
-        main = self.opencode_dir / "opencode.db"
-        try:
-            others = sorted(p for p in self.opencode_dir.glob("opencode-*.db") if p.is_file())
-            return ([main] if main.is_file() else []) + others
-        except PermissionError:
-            return [main]  # whoever opens it meets the reason and says it
-
-
-@dataclass(frozen=True, slots=True)
 class Places:
     """Where OpenCode looks for its configuration and instructions, and what of its environment
     changes that (packages/opencode/src/flag/flag.ts, packages/core/src/global.ts).
@@ -152,6 +112,47 @@ def places(environ: Mapping[str, str] | None = None) -> Places:
         project=env.get("OPENCODE_DISABLE_PROJECT_CONFIG", "").lower() not in ("1", "true"),
         environment=env,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The values in force. `origins` says for each name where it came from."""
+
+    data_dir: Path
+    db: Path
+    opencode_db: Path | None
+    opencode_dir: Path
+    user: str
+    host: str
+    port: int
+    trash_days: int
+    inline_output_max_bytes: int
+    auto_export: str
+    retention_days: int
+    keep_recent: int
+    max_sessions: int
+    auto_sweep: bool
+    mask: bool
+    origins: Mapping[str, str] = field(default_factory=dict)
+    places: Places = field(default_factory=lambda: places({}))
+
+    @property
+    def transcripts_dir(self) -> Path:
+        """Where the transcripts live, one folder per scope below it."""
+        return self.data_dir / "transcripts"
+
+    def opencode_databases(self) -> list[Path]:
+        """OpenCode's databases: the one that is set, else `opencode.db` and the `opencode-*.db`
+        that other channels write beside it. Looked up anew each time, since OpenCode may be
+        installed while we run."""
+        if self.opencode_db is not None:
+            return [self.opencode_db]
+        main = self.opencode_dir / "opencode.db"
+        try:
+            others = sorted(p for p in self.opencode_dir.glob("opencode-*.db") if p.is_file())
+            return ([main] if main.is_file() else []) + others
+        except PermissionError:
+            return [main]  # whoever opens it meets the reason and says it
 
 
 def _bool(text: str) -> bool:
@@ -301,4 +302,5 @@ def load(
         opencode_dir=data_home / "opencode",
         user=_user(env),
         origins=origins,
+        places=places(env),
     )

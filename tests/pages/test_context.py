@@ -120,3 +120,34 @@ def test_an_opencode_that_cannot_be_read_is_told(site: Any, newest_db: Path, kin
     answer = site.get(f"/context/{LONG}")
     assert answer.status == 503 and str(newest_db) in answer.text
     assert site.get("/").status == 200
+
+
+def test_the_instructions_that_reach_a_session_and_those_that_are_shadowed_are_named(
+    settings: Settings, tmp_path: Path, make_site: Callable[[Settings], Any]
+) -> None:
+    key = "ghp_" + "FakeFixture0" * 3
+    db, shop = tmp_path / "opencode.db", tmp_path / "shop"
+    shutil.copyfile(FIXTURES / "opencode-1.18.33.db", db)
+    (shop / ".git").mkdir(parents=True)
+    (shop / "AGENTS.md").write_text(f"# Rules\nUse {key} <script>alert(1)</script>\n")
+    (shop / "CLAUDE.md").write_text("# Others\n")
+    config = settings.places.config_dir
+    config.mkdir(parents=True)
+    (config / "AGENTS.md").write_text("Be brief.\n")
+    (config / "opencode.json").write_text('{"instructions": ["http://127.0.0.1:1/never-fetched"]}')
+    with closing(sqlite3.connect(db)) as connection, connection:
+        connection.execute("UPDATE project SET worktree = ?", (str(shop),))
+        connection.execute("UPDATE session SET directory = ?", (str(shop),))
+    answer = make_site(replace(settings, opencode_db=db)).get(f"/context/{LONG}")
+    answer.assert_inert()
+    told = column(answer, "told-head")
+    places = [node.text for node in told.all("b")]
+    assert [Path(place).name for place in places[:2]] == ["AGENTS.md", "AGENTS.md"]
+    assert any("never-fetched" in place for place in places)
+    assert any(place.endswith("CLAUDE.md") for place in places)
+    assert "Be brief." in told.text and "# Rules" in told.text
+    assert key not in answer.html and "ghp_…[masked" in told.text
+
+
+def test_a_session_that_no_instruction_reaches_says_so(site: Any) -> None:
+    assert "no instruction file reaches" in column(site.get(f"/context/{LONG}"), "told-head").text

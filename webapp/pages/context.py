@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from flask import Blueprint, request, url_for
@@ -12,6 +13,7 @@ from webapp import secrets
 from webapp.errors import NotFound, Unreadable
 from webapp.opencode import Session, find_session, messages, reading
 from webapp.opencode.history import Compaction, History, State, seen_by_model
+from webapp.opencode.instructions import Instruction, instructions
 from webapp.opencode.modelview import Item, Why, estimate
 from webapp.opencode.records import Message
 from webapp.settings import Settings
@@ -77,8 +79,12 @@ def show(session_id: str) -> Any:
     if session is None:
         raise NotFound(f"OpenCode has no session {session_id}.")
     before, after = request.args.get("before") or None, request.args.get("after") or None
+    elsewhere = session.scope != session.directory and session.scope.startswith("/")
     with reading(session.db) as connection:
         stored = list(messages(connection, session.id, now_ms()))
+        told = instructions(
+            session, Path(session.scope) if elsewhere else None, settings.places, connection
+        )
     history = seen_by_model(
         stored, revert=session.revert, before=before, after=after, version=session.version
     )
@@ -89,6 +95,9 @@ def show(session_id: str) -> Any:
     groups = _groups(history)
     return render.page(
         "context", session=session, title=library.shown_title(session.title, settings) or session.id,
+        told=told, baseline=_masked(told.baseline.text[:SHOWN], settings.mask) if told.baseline else "",
+        sources=[_source(item, settings.mask) for item in told.items],
+        difference=_masked("\n".join(told.difference), settings.mask).split("\n"),
         history=history, hidden=max(0, len(groups) - MOST), tokens=history.tokens,
         sent=[one and _sent(one, lines, settings.mask) for one in _middle_out(groups)],
         by_why=_by_why(history), stored=_stored(history, stored, lines), cleared=CLEARED,
@@ -128,6 +137,16 @@ def _sent(items: list[Item], lines: dict[str, int], mask: bool) -> Sent:
         items[0].role, items[0].why, pieces, estimate("".join(item.text for item in items)),
         lines.get(items[0].message_id), f"{named.tool}: {title}" if named.tool else title,
     )  # fmt: skip
+
+
+def _masked(text: str, mask: bool) -> str:
+    return secrets.mask(text) if mask else text
+
+
+def _source(item: Instruction, mask: bool) -> tuple[Instruction, str, int]:
+    """An instruction source, the beginning of its text, and the characters that are left out."""
+    text = _masked(item.text, mask)
+    return item, text[:SHOWN], max(0, len(text) - SHOWN) + item.cut
 
 
 def _piece(item: Item, lines: dict[str, int], mask: bool) -> Piece:
