@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -27,6 +28,14 @@ def save(store: Store, title: str) -> None:
     entries.save(store, draft, "tester")
 
 
+def wait_for_theirs(store: Store) -> None:
+    """Waits until the other has begun, however late it got its turn."""
+    deadline = time.monotonic() + 60
+    while not store.value("SELECT 1 FROM entries WHERE title LIKE 'theirs %' LIMIT 1"):
+        assert time.monotonic() < deadline, "the other never began"
+        time.sleep(0.005)
+
+
 def write_against(command: list[str], path: Path, env: dict[str, str] | None = None) -> None:
     """Lets the command create the file and write ROWS rows while this process writes ROWS."""
     go = path.with_name("go")
@@ -41,6 +50,8 @@ def write_against(command: list[str], path: Path, env: dict[str, str] | None = N
             save(store, "ours 0")
             go.touch()
             for number in range(1, ROWS):
+                if number == ROWS // 2:
+                    wait_for_theirs(store)
                 save(store, f"ours {number}")
         _, problems = writer.communicate(timeout=60)
     assert (writer.returncode, problems) == (0, "")
