@@ -328,5 +328,43 @@
     }
     window.addEventListener("hashchange", toHash);
   }
+
+  // News ---------------------------------------------------------------------------------------
+  // A page that is seen asks every 2.5 s whether there is something new; the server says 304 without a
+  // look into any database while no file has changed. A hidden page does not ask.
+  const LOOK = 2500;
+  let newsTimer = 0;
+  let failures = 0;
+  const look = async () => {
+    clearTimeout(newsTimer);
+    const box = $("#news");
+    if (!box || document.hidden) return;
+    try {
+      const tag = box.dataset.tag;
+      const answer = await fetch(box.dataset.poll, { headers: tag ? { "If-None-Match": tag } : {} });
+      failures = 0;
+      if (box.isConnected && answer.status === 200) tell(box, await answer.text(), answer.headers.get("ETag"));
+      else if (answer.status !== 200 && answer.status !== 304) return;
+    } catch {
+      failures += 1;
+      if (failures === 3) box.textContent = "The server does not answer. Is it still running?";
+    }
+    newsTimer = setTimeout(look, Math.min(LOOK * 2 ** failures, 60000));
+  };
+  const tell = (box, text, tag) => {
+    const holder = document.createElement("template");
+    holder.innerHTML = text;
+    const told = $("#news", holder.content);
+    if (!told) return;
+    box.dataset.poll = told.dataset.poll;
+    box.dataset.tag = tag || "";
+    // What stands there already is not read out again.
+    if (box.innerHTML !== told.innerHTML) box.replaceChildren(...told.childNodes);
+  };
+  const lookSoon = () => { clearTimeout(newsTimer); newsTimer = setTimeout(look, LOOK); };
+  document.addEventListener("visibilitychange", look);
+  window.addEventListener("pageshow", (event) => { if (event.persisted) look(); });
+  document.addEventListener("htmx:afterSettle", (event) => { if ($("#news", event.target)) lookSoon(); });
+  if ($("#news")) lookSoon();
   fadeAll();
 })();

@@ -1,10 +1,17 @@
-"""What all tests share: settings in a folder of their own, an open store, the fixtures."""
+"""What all tests share: settings in a folder of their own, an open store, the fixtures, an invented
+session that can grow, and a trace of what is asked of OpenCode's databases."""
 
 from __future__ import annotations
 
+import functools
 import itertools
+import json
+import re
 import shutil
-from collections.abc import Iterator, Sequence
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +19,11 @@ from typing import Any
 import pytest
 
 from webapp import settings as setting_table
-from webapp.opencode import Item, Kind
+from webapp.opencode import Item, Kind, Session, find_session
 from webapp.settings import Settings
 from webapp.store import Store
 from webapp.transcripts import ripgrep
+from webapp.transcripts.export import Exported, export
 
 FIXTURES = Path(__file__).parent / "fixtures"
 VERSIONS = ("1.2.27", "1.18.33")
@@ -143,3 +151,243 @@ class Wire:
 def wire() -> type[Wire]:
     """`Wire`, for tests, which cannot import this file."""
     return Wire
+
+
+NEWEST = FIXTURES / "opencode-1.18.33.db"
+START = 1_790_000_000_000
+"""When every invented session begins."""
+
+NOW = START + 86_400_000
+"""A day later: whatever was said has settled."""
+
+SCOPE = "/home/demo/shop"
+
+
+class Talk:
+    """One session of one database in the newest layout. Every row is written by plain SQL."""
+
+    def __init__(self, db: Path, session_id: str, scope: str = SCOPE, title: str = "") -> None:
+        self.db = db
+        self.id = session_id
+        self.scope = scope
+        self._clock = START
+        self._parts = 0
+        self._seq = 0
+        project = "prj_" + scope.replace("/", "_")
+        self.sql(
+            "INSERT OR IGNORE INTO project (id, worktree, time_created, time_updated, sandboxes)"
+            " VALUES (?, ?, ?, ?, '[]')",
+            project, scope, START, START,
+        )  # fmt: skip
+        self.sql(
+            "INSERT INTO session (id, project_id, slug, directory, title, version, time_created,"
+            " time_updated) VALUES (?, ?, 'slug', ?, ?, '1.18.33', ?, ?)",
+            session_id, project, scope, title or f"Invented {session_id}", START, START,
+        )  # fmt: skip
+
+    def sql(self, statement: str, *values: Any) -> None:
+        """Runs one statement and commits it."""
+        with closing(sqlite3.connect(self.db)) as connection, connection:
+            connection.execute("PRAGMA synchronous = off")
+            connection.execute(statement, values)
+
+    def _tick(self) -> int:
+        self._clock += 1000
+        self.sql("UPDATE session SET time_updated = ? WHERE id = ?", self._clock, self.id)
+        return self._clock
+
+    def message(self, data: dict[str, Any] | str, message_id: str = "") -> str:
+        """A message of the older runtime without parts; a string is stored as it is."""
+        at = self._tick()
+        message_id = message_id or f"msg_{at - START:09d}_{self.id}"
+        if isinstance(data, dict):
+            data = json.dumps({"time": {"created": at}} | data, ensure_ascii=False)
+        self.sql(
+            "INSERT INTO message (id, session_id, time_created, time_updated, data)"
+            " VALUES (?, ?, ?, ?, ?)",
+            message_id, self.id, at, at, data,
+        )  # fmt: skip
+        return message_id
+
+    def part(self, message_id: str, data: Any, part_id: str = "") -> str:
+        """A part of a message; anything but a dict or a list is stored as it is."""
+        self._parts += 1
+        part_id = part_id or f"prt_{self._parts:09d}_{self.id}"
+        if isinstance(data, (dict, list)):
+            data = json.dumps(data, ensure_ascii=False)
+        self.sql(
+            "INSERT INTO part (id, message_id, session_id, time_created, time_updated, data)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            part_id, message_id, self.id, self._clock, self._clock, data,
+        )  # fmt: skip
+        return part_id
+
+    def user(self, text: str) -> str:
+        """A prompt of one text part."""
+        message_id = self.message({"role": "user", "agent": "build"})
+        self.part(message_id, {"type": "text", "text": text})
+        return message_id
+
+    def assistant(self, text: str | None = None, done: bool = True, **data: Any) -> str:
+        """An answer, finished or not."""
+        time: dict[str, Any] = {"created": self._clock + 1000}
+        if done:
+            time["completed"] = self._clock + 1500
+        message_id = self.message(
+            {"role": "assistant", "agent": "build", "modelID": "m1", "providerID": "p1",
+             "time": time} | data
+        )  # fmt: skip
+        if text is not None:
+            self.part(message_id, {"type": "text", "text": text})
+        return message_id
+
+    def finish(self, message_id: str) -> None:
+        """The answer is complete; OpenCode touches the message and not always its session."""
+        self._clock += 1000
+        self.sql(
+            "UPDATE message SET data = json_set(data, '$.time.completed', ?), time_updated = ?"
+            " WHERE id = ?",
+            self._clock, self._clock, message_id,
+        )  # fmt: skip
+
+    def newer(self, kind: str, data: dict[str, Any] | str, touch: bool = False) -> str:
+        """A row of the newer runtime, which leaves the session's own time alone."""
+        self._clock += 1000
+        if touch:
+            self._tick()
+        self._seq += 1
+        message_id = f"msg_n{self._seq:06d}_{self.id}"
+        if isinstance(data, dict):
+            data = json.dumps({"time": {"created": self._clock}} | data, ensure_ascii=False)
+        self.sql(
+            "INSERT INTO session_message (id, session_id, type, seq, time_created, time_updated,"
+            " data) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            message_id, self.id, kind, self._seq, self._clock, self._clock, data,
+        )  # fmt: skip
+        return message_id
+
+    def set(self, table: str, row_id: str, path: str, value: Any) -> None:
+        """Changes one value inside the JSON of a row."""
+        self.sql(
+            f"UPDATE {table} SET data = json_set(data, ?, json(?)) WHERE id = ?",
+            path, json.dumps(value), row_id,
+        )  # fmt: skip
+
+    def session(self) -> Session:
+        """The session as our reader sees it now."""
+        found, problems = find_session([self.db], self.id)
+        assert found is not None, problems
+        return found
+
+    def export(
+        self, store: Store, settings: Settings, now: int = NOW, again: bool = False
+    ) -> Exported:
+        """Exports the session as it is now."""
+        return export(store, settings, self.session(), now, again)
+
+
+@functools.cache
+def empty_database() -> bytes:
+    """The bytes of an empty database in the layout of the newest fixture."""
+    with closing(sqlite3.connect(f"file:{NEWEST}?mode=ro&immutable=1", uri=True)) as source:
+        ddl = [row[0] for row in source.execute("SELECT sql FROM sqlite_master WHERE sql > ''")]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "opencode.db"
+        with closing(sqlite3.connect(path)) as target, target:
+            for statement in ddl:
+                target.execute(statement)
+        return path.read_bytes()
+
+
+@pytest.fixture
+def invented_db(settings: Settings) -> Path:
+    """An empty database where OpenCode keeps its own, found without being named."""
+    settings.opencode_dir.mkdir(parents=True)
+    path = settings.opencode_dir / "opencode.db"
+    path.write_bytes(empty_database())
+    return path
+
+
+@pytest.fixture
+def new_talk(invented_db: Path) -> Callable[..., Talk]:
+    """Makes sessions in the one database: `new_talk("ses_a", scope="/x")`."""
+
+    def make(session_id: str = "ses_invented", **kwargs: Any) -> Talk:
+        return Talk(invented_db, session_id, **kwargs)
+
+    return make
+
+
+@pytest.fixture
+def talk(new_talk: Callable[..., Talk]) -> Iterator[Talk]:
+    """One empty invented session."""
+    yield new_talk()
+
+
+LARGE = ("message", "part", "session_message", "event")
+
+
+class Trace:
+    """The statements that were run on OpenCode's databases."""
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+        self.opened = 0
+
+    def clear(self) -> None:
+        self.statements.clear()
+        self.opened = 0
+
+    def selects(self) -> list[str]:
+        """What was asked, each once."""
+        return [text for text in dict.fromkeys(self.statements) if text.startswith("SELECT")]
+
+    def assert_frugal(self, db: Path) -> None:
+        """No statement names the event log, and each looks up in the large tables by an index."""
+        assert self.statements
+        for statement in self.statements:
+            assert not re.search(r"\bevent\b", statement), statement
+            assert statement.startswith(("SELECT", "PRAGMA", "BEGIN", "ROLLBACK")), statement
+        with closing(sqlite3.connect(db)) as connection:
+            connection.create_function("fold", 1, str)
+            for statement in self.selects():
+                for step in plan_of(connection, statement):
+                    assert_indexed(step, statement)
+
+
+def plan_of(connection: sqlite3.Connection, statement: str) -> list[str]:
+    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+
+
+def assert_indexed(step: str, statement: str) -> None:
+    """A step of a query plan that touches a large table searches it by an index."""
+    found = re.match(r"(SCAN|SEARCH) (?:TABLE )?(\w+)", step)
+    if found is None or found[2] not in LARGE:
+        return
+    assert found[1] == "SEARCH", f"{step}: {statement}"
+    # SQLite takes the last row of a table for max(rowid), and says no more than SEARCH.
+    assert re.search(
+        r"USING (COVERING )?INDEX|USING INTEGER PRIMARY KEY \(rowid[=>]\?\)|SEARCH \w+$", step
+    ), f"{step}: {statement}"
+
+
+@pytest.fixture
+def trace(monkeypatch: pytest.MonkeyPatch) -> Trace:
+    """Traces every connection to OpenCode's databases from now on."""
+    noted = Trace()
+    connect = sqlite3.connect
+
+    def traced(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **kwargs)
+        connection.set_trace_callback(noted.statements.append)
+        noted.opened += 1
+        return connection
+
+    class Module:
+        """`sqlite3` as the module of OpenCode's database sees it."""
+
+        def __getattr__(self, name: str) -> Any:
+            return traced if name == "connect" else getattr(sqlite3, name)
+
+    monkeypatch.setattr("webapp.opencode.database.sqlite3", Module())
+    return noted

@@ -36,9 +36,16 @@ def real_values(site: Any) -> dict[str, str]:
 def test_every_rule_answers_a_get_and_none_with_a_server_error(hostile: Any) -> None:
     values = real_values(hostile)
     expected = {"entries.listing": 302, "transcripts.go": 302, "transcripts.find": 302}
+    boxes = (hostile.get(f"/sessions{path}").doc.one(id="news") for path in ("", f"/{HOSTILE}"))
+    polls = [box.attrs["data-poll"] for box in boxes]
+    asked = {
+        name: "?" + urlsplit(poll).query
+        for name, poll in zip(("news.sessions", "news.session"), polls, strict=True)
+    }
     seen = set()
     for rule in hostile.app.url_map.iter_rules():
         path = re.sub(r"<(?:\w+:)?(\w+)>", lambda m: values[m[1]], rule.rule)
+        path += asked.get(rule.endpoint, "")
         answer = hostile.get(path)
         writes = "GET" not in rule.methods or rule.endpoint == "transcripts.only_by_post"
         pages_too = rule.rule in ("/entries", "/entries/<entry_id>", "/cleanup")

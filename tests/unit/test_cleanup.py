@@ -34,7 +34,7 @@ from webapp.transcripts.library import Transcript, get, open_transcript, transcr
 from webapp.transcripts.pending import pending
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

@@ -20,7 +20,7 @@ from webapp.transcripts.cleanup import BATCH, Options
 from webapp.transcripts.export import export
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 NewTalk = Callable[..., "Talk"]
 ROOT = Path(__file__).parents[2]

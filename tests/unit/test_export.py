@@ -28,7 +28,7 @@ from webapp.transcripts.library import get
 from webapp.transcripts.pending import pending, room
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

@@ -27,7 +27,7 @@ from webapp.transcripts.grep import grep
 from webapp.transcripts.library import get, open_transcript, transcripts
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

@@ -28,7 +28,7 @@ from webapp.transcripts.grep import (
 from webapp.transcripts.library import get, transcripts
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

@@ -50,7 +50,7 @@ from webapp.transcripts.files import (
 from webapp.transcripts.pending import pending
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 HISTORIES = int(os.environ.get("HISTORIES", "0"))
 START = 1_790_000_000_000

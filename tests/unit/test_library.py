@@ -24,7 +24,7 @@ from webapp.transcripts.library import get, listing, open_transcript, transcript
 from webapp.transcripts.pending import pending
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

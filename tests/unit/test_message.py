@@ -18,7 +18,7 @@ from webapp.transcripts.files import Mark, marks_path
 from webapp.transcripts.library import Transcript, get
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 TOKEN = "gh" + "p_" + "FakeFixture0" * 3
 

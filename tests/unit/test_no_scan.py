@@ -12,62 +12,18 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.conftest import FIXTURES as FOLDER
+from tests.conftest import Talk, Trace, assert_indexed, plan_of
 from webapp.opencode import estimate_bytes, find_session, list_sessions, overview
 from webapp.settings import Settings
 from webapp.store import Store
 from webapp.transcripts.export import export, export_many
 from webapp.transcripts.watch import CATCH_UP_MS, Watcher
 
-if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
-
-LARGE = ("message", "part", "session_message", "event")
-FIXTURES = sorted((Path(__file__).parents[1] / "fixtures").glob("opencode-*.db"))
-
-
-class Trace:
-    """The statements that were run on OpenCode's databases."""
-
-    def __init__(self) -> None:
-        self.statements: list[str] = []
-        self.opened = 0
-
-    def clear(self) -> None:
-        self.statements.clear()
-        self.opened = 0
-
-    def selects(self) -> list[str]:
-        """What was asked, each once."""
-        return [text for text in dict.fromkeys(self.statements) if text.startswith("SELECT")]
-
-    def assert_frugal(self, db: Path) -> None:
-        """No statement names the event log, and each looks up in the large tables by an index."""
-        assert self.statements
-        for statement in self.statements:
-            assert not re.search(r"\bevent\b", statement), statement
-            assert statement.startswith(("SELECT", "PRAGMA", "BEGIN", "ROLLBACK")), statement
-        with closing(sqlite3.connect(db)) as connection:
-            connection.create_function("fold", 1, str)
-            for statement in self.selects():
-                for step in plan_of(connection, statement):
-                    assert_indexed(step, statement)
-
-
-def plan_of(connection: sqlite3.Connection, statement: str) -> list[str]:
-    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
-
-
-def assert_indexed(step: str, statement: str) -> None:
-    """A step of a query plan that touches a large table searches it by an index."""
-    found = re.match(r"(SCAN|SEARCH) (?:TABLE )?(\w+)", step)
-    if found is None or found[2] not in LARGE:
-        return
-    assert found[1] == "SEARCH", f"{step}: {statement}"
-    assert re.search(r"USING (COVERING )?INDEX", step), f"{step}: {statement}"
+FIXTURES = sorted(FOLDER.glob("opencode-*.db"))
 
 
 @pytest.fixture(params=FIXTURES, ids=lambda path: path.stem)
@@ -79,28 +35,6 @@ def opencode_db(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def later(db: Path) -> int:
     """Twenty minutes after the last touch."""
     return max(session.updated_at for session in list_sessions([db]).sessions) + 1_200_000
-
-
-@pytest.fixture
-def trace(monkeypatch: pytest.MonkeyPatch) -> Trace:
-    """Traces every connection to OpenCode's databases from now on."""
-    noted = Trace()
-    connect = sqlite3.connect
-
-    def traced(*args: Any, **kwargs: Any) -> sqlite3.Connection:
-        connection: sqlite3.Connection = connect(*args, **kwargs)
-        connection.set_trace_callback(noted.statements.append)
-        noted.opened += 1
-        return connection
-
-    class Module:
-        """`sqlite3` as the module of OpenCode's database sees it."""
-
-        def __getattr__(self, name: str) -> Any:
-            return traced if name == "connect" else getattr(sqlite3, name)
-
-    monkeypatch.setattr("webapp.opencode.database.sqlite3", Module())
-    return noted
 
 
 def test_the_check_itself_finds_a_scan(newest_db: Path) -> None:

@@ -19,7 +19,7 @@ from webapp.store import Store
 from webapp.transcripts.export import export_many
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

@@ -16,7 +16,7 @@ from webapp.settings import Settings
 from webapp.store import Store
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 START = 1_790_000_000_000
 LATER = START + 3_600_000

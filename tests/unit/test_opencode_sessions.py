@@ -15,7 +15,7 @@ from webapp.opencode import Message, find_session, list_sessions, messages, read
 from webapp.opencode.sessions import SETTLED_MS
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 NOW = 1_790_000_000_000 + 86_400_000
 NewTalk = Callable[..., "Talk"]

@@ -12,7 +12,7 @@ from webapp.transcripts.files import Mark, load_marks
 from webapp.transcripts.outline import AROUND, INNER, outline
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 TOKEN = "gh" + "p_" + "FakeFixture0" * 3
 

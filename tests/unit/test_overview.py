@@ -17,7 +17,7 @@ from webapp.opencode import find_session, list_sessions, messages, overview, rea
 from webapp.opencode.overview import Filter, Item, page
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 FILES = sorted((Path(__file__).parents[1] / "fixtures").glob("opencode-*.db"))
 START = 1_790_000_000_000

@@ -22,7 +22,7 @@ from webapp.transcripts.cleanup import Options
 from webapp.transcripts.watch import CATCH_UP_MS, IDLE_MS, RETRY_MS, Watcher
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 NewTalk = Callable[..., "Talk"]
 START = 1_790_000_000_000

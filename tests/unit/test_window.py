@@ -24,7 +24,7 @@ from webapp.transcripts.files import LINE_SHOWN
 from webapp.transcripts.library import Transcript, get
 
 if TYPE_CHECKING:
-    from tests.unit.conftest import Talk
+    from tests.conftest import Talk
 
 TOKEN = "gh" + "p_" + "FakeFixture0" * 3
 ACCESS = "AK" + "IA" + "FAKEFIXTURE00000"

@@ -7,9 +7,11 @@ from urllib.parse import quote
 
 from flask import Blueprint, request, url_for
 
+from webapp import opencode
 from webapp.errors import InvalidInput, NotFound, Unreadable
-from webapp.opencode import Session, find_session, reading, session_page
+from webapp.opencode import Session, find_session, news, reading, session_page
 from webapp.opencode.sessions import message_keys
+from webapp.pages.news import session_poll
 from webapp.store import now_ms
 from webapp.transcripts import files, library
 from webapp.web import current, render
@@ -31,7 +33,9 @@ def show(session_id: str, message_id: str = "") -> Any:
     wanted = message_id or request.args.get("at", "")
     is_fragment = render.wants("more")
     desk = Desk(settings.mask)
+    tag = render.etag(opencode.version([session.db]))
     with reading(session.db) as connection:
+        seen = news.seen(connection, session.id)
         keys = message_keys(connection, session.id)
         numbers = {key.id: number for number, key in enumerate(keys, 1)}
         at = wanted
@@ -69,7 +73,8 @@ def show(session_id: str, message_id: str = "") -> Any:
         lines=files.lines_of(transcript.path, in_order) if transcript else {},
         transcript=transcript, at=at, wanted=wanted, todos=desk.todos(todos), growth=growth,
         reverted=reverted, revert=_revert(desk, session), revert_id=str(revert.get("messageID")),
-        link=_link(session.id), page_link=_page_link(session.id, order),
+        poll=session_poll(session, seen, order), tag=tag, link=_link(session.id),
+        page_link=_page_link(session.id, order),
     )  # fmt: skip
 
 

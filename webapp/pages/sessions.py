@@ -8,9 +8,10 @@ from typing import Any
 
 from flask import Blueprint, request, url_for
 
+from webapp import opencode
 from webapp.errors import InvalidInput
 from webapp.memory.query import parse_day
-from webapp.opencode import overview
+from webapp.opencode import news, overview
 from webapp.opencode.overview import Filter, Item
 from webapp.scope import MAX_SCOPE
 from webapp.transcripts.library import shown_title
@@ -34,12 +35,14 @@ def index() -> Any:
     if order not in ORDERS:
         raise InvalidInput(f"“{order[:20]}” is no order. Known: {', '.join(ORDERS)}.", "order")
     after = request.args.get("after", "")
+    tag, seen = render.etag(opencode.version(databases)), news.ends(databases)
     page = overview.page(databases, wanted, order, after, PAGE)
     facets = current.cached_session_facets(page.readable)
     return render.page(
         "sessions", "results", address=_link(), page=page, items=[_shown(i) for i in page.items],
         facets=facets, wanted=wanted, order=order, orders=ORDERS, databases=databases,
-        is_first=not after, link=_link, place=_place, look=overview.LOOK,
+        is_first=not after, link=_link, place=_place, look=overview.LOOK, tag=tag,
+        poll=url_for("news.sessions", seen=seen.dump()),
     )  # fmt: skip
 
 

@@ -10,9 +10,12 @@ from flask import Blueprint, Response, request, url_for
 from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.utils import redirect
 
+from webapp import opencode
 from webapp.errors import InvalidInput, MemoryAppError, NotFound, Unreadable
 from webapp.lines import MAX_WINDOW, LineRange, fingerprint, parse_range
 from webapp.opencode import Session, find_session
+from webapp.opencode import news as sessions_news
+from webapp.pages.news import transcript_poll
 from webapp.pages.search import parse_page
 from webapp.store import now_ms, receipts
 from webapp.transcripts import (
@@ -24,6 +27,7 @@ from webapp.transcripts import (
     grep,
     library,
     message,
+    news,
     outline,
     relocate,
     window,
@@ -44,6 +48,8 @@ PRINTED = re.compile(
 def index() -> Any:
     """The library, or with `show=missing` the sessions that have no transcript yet."""
     store, settings = current.record_store(), current.settings()
+    databases = settings.opencode_databases()
+    tag, seen = render.etag(opencode.version(databases)), sessions_news.ends(databases)
     found, room = current.cached_pending(store)
     number = parse_page()
     first = (number - 1) * PAGE
@@ -67,7 +73,8 @@ def index() -> Any:
         ],
         problems=found.problems, show=args.get("show", ""), scope=scope, text=text, sort=sort,
         descending=descending, sort_link=_sort_link, scopes=library.scopes(store, settings),
-        databases=settings.opencode_databases(), page_link=_page_link,
+        databases=databases, page_link=_page_link, tag=tag,
+        poll=url_for("news.sessions", seen=seen.dump()),
     )  # fmt: skip
 
 
@@ -305,6 +312,8 @@ def _window(
 ) -> Any:
     settings = current.settings()
     item = opened.transcript
+    source = news.place(current.record_store(), settings, item.id)[1] if item.ours else None
+    tag = render.etag(news.version(item.path, source))
     full = request.args.get("full", "")
     whole = int(full[:13]) if full.isascii() and full.isdigit() else None
     seen = window.read(item, shown, settings.mask, whole, revealed)
@@ -321,7 +330,8 @@ def _window(
         hit_index=_hit_index(numbers, selected), moved=_moved(item, seen, selected),
         outline=outline.outline(marks, near, seen.first, settings.mask), size=window.SIZE,
         max_window=MAX_WINDOW, wanted=wanted, message_link=_message_link,
-        message=message.read(item, wanted, settings.mask) if wanted else None,
+        message=message.read(item, wanted, settings.mask) if wanted else None, tag=tag,
+        poll=transcript_poll(item.id, news.Seen(item.lines, item.lines)),
     )  # fmt: skip
 
 

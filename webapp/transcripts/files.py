@@ -239,6 +239,21 @@ def _around(file: BinaryIO, first: int, last: int) -> list[bytes]:
     return found[max(0, above - 1) :]
 
 
+def last_messages(path: Path) -> set[str]:
+    """The ids of the messages that the last BLOCK of the marks names: of those that were written
+    last, whatever notices came after them."""
+    try:
+        with marks_path(path).open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - BLOCK)
+            file.seek(start)
+            if start:
+                file.readline()
+            marks = _parsed(file.read())
+    except FileNotFoundError:
+        return set()
+    return {mark.id for mark in marks if mark.kind.startswith("message:")}
+
+
 def _block_of(file: BinaryIO, first: int) -> int:
     """The last block whose first whole mark is of line `first` or above."""
     low, high = 0, file.seek(0, os.SEEK_END) // BLOCK

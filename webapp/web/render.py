@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+from collections.abc import Callable
 from typing import Any
 
 from flask import Flask, Response, flash, g, make_response, render_template, url_for
@@ -50,6 +52,23 @@ def back(fallback: str, text: str = "", undo: str | None = None, **link: str) ->
     if text:
         _toast(text, undo, **link)
     return make_response(redirect(local_path(request.form.get("next")) or fallback, 303))
+
+
+def polled(version: tuple[int, ...], template: str, make: Callable[[], dict[str, Any]]) -> Response:
+    """The answer to a page that asks again and again: 304 as long as `version` is what it has seen,
+    else the template with what `make` tells, and the tag to ask with the next time."""
+    tag = etag(version)
+    if request.if_none_match.contains(tag):
+        response = Response(status=304)
+    else:
+        response = make_response(render_template(template, **make()))
+    response.set_etag(tag)
+    return response
+
+
+def etag(version: tuple[int, ...]) -> str:
+    """A version as an entity tag."""
+    return hashlib.blake2b(repr(version).encode(), digest_size=12).hexdigest()
 
 
 def toast(text: str) -> None:
