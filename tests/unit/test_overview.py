@@ -132,6 +132,43 @@ def test_pages_follow_each_other_without_gap_or_repetition(many: Path, order: st
     assert seen == everything and len(set(seen)) == 20
 
 
+@pytest.mark.parametrize("order", overview.ORDERS)
+@pytest.mark.parametrize("wanted", [Filter(), Filter(agent="plan"), Filter(errors=True)])
+def test_pages_lead_back_the_way_they_came(
+    many: Path, new_talk: Callable[..., Talk], order: str, wanted: Filter,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for number in range(4):
+        talk = new_talk(f"ses_failed_{number}", scope=f"/home/demo/p{number % 2}")
+        talk.assistant(error={"name": "APIError", "data": {}})
+    monkeypatch.setattr(overview, "WALK", 3)
+    pages = [page([many], wanted, order, limit=3)]
+    assert pages[0].before is None
+    while pages[-1].after is not None:
+        pages.append(page([many], wanted, order, pages[-1].after, limit=3))
+    assert len(pages) > 3
+    back, before = [pages[-1]], pages[-1].before
+    while before is not None:
+        back.append(page([many], wanted, order, before=before, limit=3))
+        assert back[-1].after
+        before = back[-1].before
+    forth = [name for one in pages for name in ids(one)]
+    assert [name for one in reversed(back) for name in ids(one)] == forth
+    again = page([many], wanted, order, back[-1].after or "", limit=3)
+    assert ids(again) == ids(pages[1])
+
+
+def test_two_sessions_that_name_each_other_as_parent_are_both_there(
+    new_talk: Callable[..., Talk], invented_db: Path
+) -> None:
+    for name, parent in (("ses_a", "ses_b"), ("ses_b", "ses_a"), ("ses_c", "ses_c")):
+        as_child(new_talk(name), parent)
+    found = page([invented_db], Filter())
+    assert sorted(ids(found)) == ["ses_a", "ses_c"]
+    (pair,) = (item for item in found.items if item.id == "ses_a")
+    assert [child.id for child in pair.children] == ["ses_b"]
+
+
 def test_several_databases_are_merged(many: Path, tmp_path: Path) -> None:
     other = Path(shutil.copyfile(many, tmp_path / "opencode-dev.db"))
     with closing(sqlite3.connect(other)) as connection, connection:

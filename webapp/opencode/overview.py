@@ -151,7 +151,8 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Sessions in the order asked for. `after` is the place of the next page, None at the end.
+    """Sessions in the order asked for. `after` is the place of the next page, `before` that of the
+    previous one; None where the list ends.
 
     `total` counts what the filter leaves, errors and compactions aside. `looked` says how many of
     them were looked into for these, the last of them touched at `looked_until`; None without such a
@@ -161,6 +162,7 @@ class Page:
 
     items: tuple[Item, ...]
     after: str | None
+    before: str | None
     total: int
     looked: int | None
     looked_until: int
@@ -234,10 +236,10 @@ def facets(databases: Iterable[Path]) -> Facets:
 
 def page(
     databases: Sequence[Path], wanted: Filter, order: str = "touched", after: str = "",
-    limit: int = 50,
+    limit: int = 50, before: str = "",
 ) -> Page:  # fmt: skip
-    """A page of sessions, by last touch or by project and workspace. `after` is a Page's. Raises
-    InvalidInput for a place that is not in the list any more.
+    """A page of sessions, by last touch or by project and workspace. `after` or `before` is a Page's.
+    Raises InvalidInput for a place that is not in the list any more.
 
     Only whole families are listed as trees: with a filter that subagents may match by themselves,
     each session stands alone and names its parent.
@@ -245,7 +247,8 @@ def page(
     problems: list[str] = []
     readable: list[Path] = []
     total = 0
-    place = _place(databases, after, order) if after else None
+    back = bool(before) and not after
+    place = _place(databases, after or before, order) if after or before else None
     lists: list[list[Item]] = []
     take = WALK if wanted.is_deep else limit
     for path in databases:
@@ -258,13 +261,14 @@ def page(
                     f"SELECT count(*) {layout.tables} WHERE {where}", values
                 ).fetchone()
                 total += int(number)
-                lists.append(layout.listing(wanted, order, place, take + 1))
+                lists.append(layout.listing(wanted, order, place, take + 1, back))
                 if not layout.messages and layout.unknown_messages:
                     problems.append(layout.unknown_messages)
                 readable.append(path)
         except MemoryAppError as error:
             problems.append(error.message)
-    candidates = list(islice(heapq.merge(*lists, key=lambda item: _key(item, order)), take + 1))
+    merged = heapq.merge(*lists, key=lambda item: _key(item, order), reverse=back)
+    candidates = list(islice(merged, take + 1))
     looker = _Looker(readable, problems)
     looked = 0
     items: list[Item] = []
@@ -279,12 +283,14 @@ def page(
                 items.append(seen)
             if len(items) == limit:
                 break
-        items = looker.relate(items, wanted.is_tree)
-    has_more = looked < len(candidates)
-    last = candidates[looked - 1] if looked else None
+        items = looker.relate(items[::-1] if back else items, wanted.is_tree)
+    held = candidates[:looked]
+    # Whoever came from a page can go back to it.
+    onward = _cursor(held[-1]) if held and looked < len(candidates) else None
+    backward = _cursor(held[0]) if held and place is not None else None
     return Page(
-        tuple(items), _cursor(last) if last is not None and has_more else None, total,
-        looked if wanted.is_deep else None, last.touched_at if last is not None else 0,
+        tuple(items), *((backward, onward) if back else (onward, backward)), total,
+        looked if wanted.is_deep else None, held[0 if back else -1].touched_at if held else 0,
         tuple(dict.fromkeys(problems)), tuple(readable),
     )  # fmt: skip
 
@@ -453,26 +459,30 @@ class _Layout:
         return " AND ".join(pieces), values
 
     def listing(
-        self, wanted: Filter, order: str, place: Item | None, limit: int
+        self, wanted: Filter, order: str, place: Item | None, limit: int, back: bool
     ) -> list[Item]:  # fmt: skip
-        """The first sessions after a place; of trees only the roots."""
+        """The first sessions after a place, or with `back` the last before it, the nearest first; of
+        trees only the roots. Of two that name each other as parent, one counts as the root."""
         where, values = self.where(wanted)
         if wanted.is_tree and "parent_id" in self.have:
             where += (
                 " AND (s.parent_id IS NULL OR s.parent_id = s.id OR NOT EXISTS"
-                " (SELECT 1 FROM session q WHERE q.id = s.parent_id))"
+                " (SELECT 1 FROM session q WHERE q.id = s.parent_id"
+                " AND (q.parent_id IS NULL OR q.parent_id <> s.id OR q.id < s.id)))"
             )
-        groups = f"{self.project}, {self.workspace}"
+        groups = (self.project, self.workspace)
+        less, more, falling, rising = (">", "<", "", " DESC") if back else ("<", ">", " DESC", "")
         if place is not None:
-            newer = f"({self.touched}, s.id) < (?, ?)"
+            newer = f"({self.touched}, s.id) {less} (?, ?)"
             values_of_place: list[Any] = [place.touched_at, bindable(place.id)]
             if order == "project":
-                newer = f"(({groups}) > (?, ?) OR (({groups}) = (?, ?) AND {newer}))"
+                pair = f"({', '.join(groups)})"
+                newer = f"({pair} {more} (?, ?) OR ({pair} = (?, ?) AND {newer}))"
                 values_of_place = [*[place.project, place.workspace] * 2, *values_of_place]
             where += f" AND {newer}"
             values += values_of_place
-        first = f"{groups}, " if order == "project" else ""
-        rest = f"ORDER BY {first}{self.touched} DESC, s.id DESC LIMIT ?"
+        first = "".join(f"{name}{rising}, " for name in groups) if order == "project" else ""
+        rest = f"ORDER BY {first}{self.touched}{falling}, s.id{falling} LIMIT ?"
         return list(self.items(where, [*values, limit], rest))
 
     def items(self, where: str, values: Sequence[Any], rest: str = "") -> Iterator[Item]:

@@ -34,14 +34,14 @@ def index() -> Any:
     wanted, order = _filter(), request.args.get("order") or "touched"
     if order not in ORDERS:
         raise InvalidInput(f"“{order[:20]}” is no order. Known: {', '.join(ORDERS)}.", "order")
-    after = request.args.get("after", "")
+    after, before = request.args.get("after", ""), request.args.get("before", "")
     tag, seen = render.etag(opencode.version(databases)), news.ends(databases)
-    page = overview.page(databases, wanted, order, after, PAGE)
+    page = overview.page(databases, wanted, order, after, PAGE, before)
     facets = current.cached_session_facets(page.readable)
     return render.page(
         "sessions", "results", address=_link(), page=page, items=[_shown(i) for i in page.items],
         facets=facets, wanted=wanted, order=order, orders=ORDERS, databases=databases,
-        is_first=not after, link=_link, place=_place, look=overview.LOOK, tag=tag,
+        is_first=not after and not before, link=_link, place=_place, look=overview.LOOK, tag=tag,
         poll=url_for("news.sessions", seen=seen.dump()),
     )  # fmt: skip
 
