@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
-from webapp.opencode import find_session, list_sessions
+from webapp.opencode import find_session, list_sessions, news, reading, version
 from webapp.settings import Settings
 from webapp.store import Store
+from webapp.transcripts import library
+from webapp.transcripts import news as transcript_news
 from webapp.transcripts.export import export
 
 LAB = Path(__file__).parents[3] / "shared" / "opencode-lab"
@@ -183,3 +185,25 @@ def test_its_database_is_neither_locked_nor_changed_by_reading(
     assert after == before
     lab.say("Still able to write?")
     assert b"Still able to write?" in settled(lab, store, settings)
+
+
+def test_what_is_told_as_new_is_what_an_export_then_appends(
+    lab: Lab, store: Store, settings: Settings
+) -> None:
+    settings = replace(settings, opencode_db=lab.db)
+    settled(lab, store, settings)
+    before = library.get(store, settings, lab.session).lines
+    held = transcript_news.Seen(before, before)
+    with reading(lab.db) as connection:
+        seen = news.seen(connection, lab.session)
+        assert news.since(connection, lab.session, seen) == news.News()
+    was = version([lab.db])
+    lab.say("Ask me again: And the columns?")
+    assert version([lab.db]) != was
+    later = int(time.time() * 1000) + 60_000
+    told = transcript_news.since(store, settings, lab.session, held, later)
+    with reading(lab.db) as connection:
+        found = news.since(connection, lab.session, seen)
+    assert len(found.messages) == 2 and found.complete and not found.changed
+    settled(lab, store, settings)
+    assert told.lines == library.get(store, settings, lab.session).lines - before > 0
