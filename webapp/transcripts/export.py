@@ -360,26 +360,26 @@ class _Known:
         self.first_title = ""
         self.told_title: str | None = None
         owner = ""
-        for mark in marks:
-            if mark.kind == "header":
-                self.first_title = mark.label
-            if mark.kind == "notice" and mark.id == "title":
-                self.told_title = mark.digest
+        for line, kind, id, digest, label in marks:
+            if kind == "header":
+                self.first_title = label
+            if kind == "notice" and id == "title":
+                self.told_title = digest
                 continue
-            if mark.kind in ("header", "end") or not mark.id:
+            if kind in ("header", "end") or not id:
                 continue
-            if mark.digest == CONTINUED:
-                owner = mark.id
+            if digest == CONTINUED:
+                owner = id
                 continue
-            if mark.digest == GONE:
-                self.before_gone[mark.id] = self.digests.get(mark.id, "")
-            self.digests[mark.id] = mark.digest
-            self.lines.setdefault(mark.id, mark.line)
-            if mark.kind.startswith("message:"):
-                self.messages[mark.id] = mark.kind.removeprefix("message:")
-                owner = mark.id
-            elif mark.kind != "notice":
-                self.owners[mark.id] = owner
+            if digest == GONE:
+                self.before_gone[id] = self.digests.get(id, "")
+            self.digests[id] = digest
+            self.lines.setdefault(id, line)
+            if kind.startswith("message:"):
+                self.messages[id] = kind.removeprefix("message:")
+                owner = id
+            elif kind != "notice":
+                self.owners[id] = owner
 
     def has_other_title(self, title: str, row: TranscriptRow | None) -> bool:
         """Whether the transcript tells another title. Which one it told last, a mark says; before the

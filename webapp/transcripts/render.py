@@ -418,7 +418,13 @@ def _seconds(start: Any, end: Any) -> str:
     return ""
 
 
+_WIDEST = 6
+"""Bytes of a character as it is written: of a lone surrogate, as `\\udcff`."""
+
+
 def _cut(text: str, limit: int, mark: str) -> str:
+    if len(text) * _WIDEST <= limit:
+        return text
     data = text.encode("utf-8", "backslashreplace")
     if len(data) <= limit:
         return text
