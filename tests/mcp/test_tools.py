@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import Talk
 from webapp.errors import Conflict, InvalidInput, NotFound, PlanChanged, SecretRefused
-from webapp.mcp import arguments, tools
+from webapp.mcp import arguments, tools, work
 from webapp.settings import Settings
 from webapp.store import Store
 
@@ -36,16 +36,16 @@ CONTRACT = {
 
 
 @pytest.fixture
-def desk(store: Store, settings: Settings) -> tools.Desk:
-    return tools.Desk(settings, store, SHOP, "opencode")
+def desk(store: Store, settings: Settings) -> work.Desk:
+    return work.Desk(settings, store, SHOP, "opencode")
 
 
 @pytest.fixture
-def ask(desk: tools.Desk) -> Callable[..., tools.Answer]:
+def ask(desk: work.Desk) -> Callable[..., work.Answer]:
     """Calls a tool by its name, as the server does."""
     by_name = {tool.name: tool for tool in tools.TOOLS}
 
-    def call(name: str, **given: Any) -> tools.Answer:
+    def call(name: str, **given: Any) -> work.Answer:
         answer = tools.call(by_name[name], desk, given)
         json.dumps(dict(answer.data), allow_nan=False)
         size = len(answer.text.encode("utf-8", "replace"))
@@ -143,8 +143,8 @@ def test_what_cannot_be_used_is_told_in_a_sentence(
 ) -> None:
     with pytest.raises((InvalidInput, NotFound)) as caught:
         ask(tool, **given)
-    assert words in tools.failed(caught.value)
-    assert tools.failed(caught.value).endswith(".")
+    assert words in work.failed(caught.value)
+    assert work.failed(caught.value).endswith(".")
 
 
 def test_numbers_beyond_the_caps_are_taken_for_the_nearest(ask: Callable[..., Any]) -> None:
@@ -233,7 +233,7 @@ def test_a_search_brings_the_transcripts_of_the_project_up_to_date_first(
     assert ask("session_search", query="planted").data["count"] == 2
     talk.assistant("Planted again.")
     assert ask("session_search", query="planted").data["count"] == 3
-    monkeypatch.setattr(tools, "REFRESH_S", -1)
+    monkeypatch.setattr(work, "REFRESH_S", -1)
     other.assistant("And again planted.")
     found = ask("session_search", query="planted", all=True)
     assert (found.data["count"], found.data["unread"], found.data["complete"]) == (3, 2, False)

@@ -13,9 +13,7 @@ from mcp.server.stdio import stdio_server
 
 from webapp.errors import MemoryAppError
 from webapp.mcp import arguments, tools
-from webapp.memory import inject
 from webapp.settings import Settings
-from webapp.store import Store
 
 NAME = "memory"
 WRITER = "agent"
@@ -39,7 +37,6 @@ async def _run(settings: Settings, scope: str, version: str) -> None:
 
 def make_server(settings: Settings, scope: str, version: str) -> Server[Any]:
     """A server of the tools for one scope. Its instructions are those of this moment."""
-    store = Store(settings.db)
     known = {tool.name: tool for tool in tools.offered(settings)}
     offered = types.ListToolsResult(tools=[_described(tool) for tool in known.values()])
 
@@ -54,14 +51,18 @@ def make_server(settings: Settings, scope: str, version: str) -> Server[Any]:
         writer = _writer(context)
 
         def work() -> types.CallToolResult:
+            from webapp.mcp.work import Desk, failed
+            from webapp.store import Store
+
             try:
-                with store.session():
-                    desk = tools.Desk(settings, store, scope, writer)
-                    answer = tools.call(tool, desk, params.arguments)
+                with Store(settings.db).session() as store:
+                    answer = tools.call(
+                        tool, Desk(settings, store, scope, writer), params.arguments
+                    )
             except Exception as error:
                 if not isinstance(error, (MemoryAppError, OSError)):
                     log.exception("the tool %s failed", tool.name)
-                return _error(tools.failed(error))
+                return _error(failed(error))
             return types.CallToolResult(
                 content=[types.TextContent(type="text", text=answer.text)],
                 structured_content=dict(answer.data),
@@ -70,17 +71,20 @@ def make_server(settings: Settings, scope: str, version: str) -> Server[Any]:
         return await anyio.to_thread.run_sync(work)
 
     return Server(
-        NAME, version=version, instructions=_instructions(settings, store, scope) or None,
+        NAME, version=version, instructions=_instructions(settings, scope) or None,
         on_list_tools=list_tools, on_call_tool=call_tool,
     )  # fmt: skip
 
 
-def _instructions(settings: Settings, store: Store, scope: str) -> str:
+def _instructions(settings: Settings, scope: str) -> str:
     """The nudge and the inventory. A memory that cannot be read keeps no agent from starting."""
     if not settings.db.exists():
         return ""
+    from webapp.memory import inject
+    from webapp.store import Store
+
     try:
-        with store.session():
+        with Store(settings.db).session() as store:
             return inject.instructions(store, scope)
     except (MemoryAppError, OSError) as error:
         log.warning("the memory is not announced: %s", error)
