@@ -1,5 +1,6 @@
 """OpenCode's own files, read-only, as frozen dataclasses."""
 
+from webapp.opencode.config import Config, read_config
 from webapp.opencode.database import reading, version
 from webapp.opencode.history import (
     Compaction,
@@ -35,6 +36,7 @@ from webapp.opencode.sizes import estimate_bytes
 __all__ = [
     "Baseline",
     "Compaction",
+    "Config",
     "Found",
     "History",
     "Instruction",
@@ -61,6 +63,7 @@ __all__ = [
     "list_sessions",
     "messages",
     "overflow",
+    "read_config",
     "reading",
     "seen_by_model",
     "session_in",
