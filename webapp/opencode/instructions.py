@@ -30,6 +30,7 @@ from webapp.opencode.disk import exists, head, shown, upwards
 from webapp.opencode.modelview import estimate
 from webapp.opencode.patterns import Matches, is_literal, match
 from webapp.opencode.records import Session
+from webapp.opencode.values import release
 from webapp.settings import Places
 
 MAX_TEXT = 65_536
@@ -147,7 +148,7 @@ def instructions(
         if baseline is not None and baseline.files is not None and not look.unavailable:
             difference, more = _difference(baseline.files, look)
     else:
-        _older(look, _release(session.version))
+        _older(look, release(session.version))
     return Instructions(
         items=tuple(look.items), shadowed=tuple(look.shadowed), baseline=baseline,
         difference=difference, difference_cut=more, newer=newer, root=config.root,
@@ -193,11 +194,6 @@ class _Look:
             self.shadowed.append(Shadowed(shown(place), rule, shown(reason)))
 
 
-def _release(version: str) -> tuple[int, ...]:
-    found = re.match(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", version)
-    return tuple(int(number) for number in found.groups()) if found else ()
-
-
 def _upward(name: str, folder: Path, root: Path) -> tuple[list[Path], str]:
     """`findUp`: every file of that name, the nearest first. An error on the way, such as a folder
     that may not be entered or a link to itself, loses all of that name; it is the second value."""
@@ -211,11 +207,11 @@ def _upward(name: str, folder: Path, root: Path) -> tuple[list[Path], str]:
     return found, ""
 
 
-def _older(look: _Look, release: tuple[int, ...]) -> None:
+def _older(look: _Look, began: tuple[int, ...]) -> None:
     folder, root = look.config.folder, look.config.root
-    if () < release < GLOBAL_FIRST:
+    if () < began < GLOBAL_FIRST:
         look.problems.append(
-            f"OpenCode {'.'.join(map(str, release))} is older than the releases whose order was"
+            f"OpenCode {'.'.join(map(str, began))} is older than the releases whose order was"
             " measured (1.14.34 to 1.18.33): the project's files came first until 1.3.2."
         )
         _project_files(look, folder, root)
