@@ -230,24 +230,26 @@ def outline(message: Message, revert: Mapping[str, Any] | None = None) -> Messag
     """What of a message decides whether it is sent, without its texts: 1 KB of a message that may
     have megabytes. The one that a revert names keeps its parts, since it may be cut at one."""
     if message.data is None:
-        named = (part for part in message.parts if part.id == f"{message.id}/data")
-        return replace(message, parts=tuple(replace(part, raw="") for part in named), raw="")
+        return replace(message, parts=tuple(_outlined(message)), raw="")
     if revert and revert.get("messageID") == message.id:
         return message
     data = {key: message.data[key] for key in _OUTLINED if key in message.data}
     for key in ("summary", "error"):
         if data.get(key):
             data[key] = True
-    return replace(message, data=data, parts=tuple(_outlined(message.parts)))
+    return replace(message, data=data, parts=tuple(_outlined(message)))
 
 
-def _outlined(parts: Iterable[Part]) -> Iterator[Part]:
-    for part in parts:
+def _outlined(message: Message) -> Iterator[Part]:
+    is_first_told = message.role in ("compaction", "model-switched")
+    for number, part in enumerate(message.parts):
         data = part.data or {}
-        if part.type == "compaction" and data.get("summary"):
-            yield replace(part, data={**data, "summary": True, "recent": ""})
-        elif part.type in ("compaction", "model-switched"):
-            yield part
+        if part.type in ("compaction", "model-switched") or (is_first_told and number == 0):
+            if data.get("summary"):
+                data = {**data, "summary": True, "recent": ""}
+            yield replace(part, data=data)
+        elif part.id == f"{message.id}/data":
+            yield replace(part, data=None, raw="")
         elif part.type == "step-finish":
             yield replace(part, data={"type": part.type, "tokens": data.get("tokens")})
 
