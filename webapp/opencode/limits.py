@@ -36,6 +36,11 @@ DEFAULT_ADDRESSES = ("https://models.dev", "https://models.opencode.ai")
 """Where OpenCode fetches its catalogue from by itself: the first until 1.17.19, the second in
 1.18.33. An address set to a release's own default is as none."""
 
+LOOKS_TWICE = (1, 15, 13)
+"""From this release on OpenCode looks at the window after each step with its own number of
+OUTPUT_TOKENS, and before each call with that of the environment: the larger one comes first. 1.15.0
+and before take that of the environment alone."""
+
 TAKES_INPUT = (1, 14, 34)
 """From this release on the configuration can name `limit.input`; 1.3.2 leaves that out of a model
 that it names, even where the catalogue has it."""
@@ -114,9 +119,12 @@ def find_limits(
             " another one."
         )
     auto, reserved = _compaction(config, places, newer, reasons)
+    most = places.output_max or OUTPUT_TOKENS
+    if not () < began < LOOKS_TWICE:
+        most = max(most, OUTPUT_TOKENS)
     return Limits(
-        model, context, values.get("input", 0), values.get("output", 0),
-        places.output_max or OUTPUT_TOKENS, auto, reserved, source, tuple(reasons),
+        model, context, values.get("input", 0), values.get("output", 0), most, auto, reserved,
+        source, tuple(reasons),
     )  # fmt: skip
 
 
