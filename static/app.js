@@ -268,6 +268,7 @@
     const style = getComputedStyle(document.documentElement);
     const token = (name) => style.getPropertyValue(name).trim();
     const marks = JSON.parse(box.dataset.marks);
+    const small = box.classList.contains("small");
     const at = Number(box.dataset.at) || 0;
     const most = Math.max(...JSON.parse(box.dataset.tokens));
     // A limit far above the line would press it flat; the heading tells it then.
@@ -278,7 +279,7 @@
     box.replaceChildren();
     new uPlot({
       padding: [10, 24, 0, 0],
-      width: box.clientWidth, height: 170, legend: { live: true },
+      width: box.clientWidth, height: small ? 120 : 170, legend: { show: !small },
       scales: { x: { time: false }, y: { range: (_u, _low, high) => [0, Math.max(high, usable) * 1.08 || 1] } },
       axes: [{ ...axis, incrs: whole, space: 60 }, { ...axis, size: 52, incrs: whole, values: (_u, ticks) => ticks.map(short) }],
       series: [

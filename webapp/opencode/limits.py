@@ -58,7 +58,8 @@ class Limits:
     `context` is the window, None where it is not known here, and 0 where OpenCode knows of none,
     which switches automatic compaction off. `auto` says whether it is on. `reserved` is what the
     configuration keeps free (`reserved`, in the newer runtime `buffer`). `source` is the file that
-    names the window; `reasons` are sentences.
+    names the window. `reasons` says in sentences why something is not known or does not happen,
+    `remarks` what may be otherwise.
     """
 
     model: Model
@@ -70,6 +71,7 @@ class Limits:
     reserved: int | None
     source: str
     reasons: tuple[str, ...]
+    remarks: tuple[str, ...]
 
 
 def find_limits(
@@ -83,6 +85,7 @@ def find_limits(
     wanted = Model(model.provider, base or model.id)
     source = found["context"][1] if "context" in found else ""
     reasons: list[str] = []
+    remarks: list[str] = []
     values = {kind: value for kind, (value, _) in found.items()}
     ignores_input = named and () < began < TAKES_INPUT and not newer
     complete = {"context", "output"} <= values.keys() and ("input" in values or ignores_input)
@@ -110,11 +113,11 @@ def find_limits(
                 f" {model.provider}/{model.id}.{' ' if why else ''}{why}"
             )
     elif isinstance(listed, str) and not newer and not ignores_input:
-        reasons.append(
+        remarks.append(
             f"Whether the catalogue also names a limit of the input is not known. {listed}"
         )
     elif model.provider in ASKED and source and not found:
-        reasons.append(
+        remarks.append(
             "The limit is the catalogue's. OpenCode asks this provider itself, which may answer"
             " another one."
         )
@@ -124,7 +127,7 @@ def find_limits(
         most = max(most, OUTPUT_TOKENS)
     return Limits(
         model, context, values.get("input", 0), values.get("output", 0), most, auto, reserved,
-        source, tuple(reasons),
+        source, tuple(reasons), tuple(remarks),
     )  # fmt: skip
 
 
