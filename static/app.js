@@ -279,9 +279,9 @@
     box.replaceChildren();
     new uPlot({
       padding: [10, 24, 0, 0],
-      width: box.clientWidth, height: small ? 120 : 170, legend: { show: !small },
+      width: box.clientWidth, height: small ? 104 : 170, legend: { show: !small },
       scales: { x: { time: false }, y: { range: (_u, _low, high) => [0, Math.max(high, usable) * 1.08 || 1] } },
-      axes: [{ ...axis, incrs: whole, space: 60 }, { ...axis, size: 52, incrs: whole, values: (_u, ticks) => ticks.map(short) }],
+      axes: [{ ...axis, incrs: whole, space: 60, size: small ? 28 : 50 }, { ...axis, size: 52, incrs: whole, values: (_u, ticks) => ticks.map(short) }],
       series: [
         { label: "message", value: (_u, n) => (n == null ? "" : `${n.toLocaleString("en")}${marks.includes(n) ? " (compacted)" : ""}`) },
         { label: "tokens in context", stroke: token("--record"), fill: token("--hover"), width: 1.5, points: { show: JSON.parse(box.dataset.numbers).length < 60, size: 4 },

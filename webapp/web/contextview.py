@@ -49,6 +49,9 @@ MOST = 200
 WIDTH = 1_000
 """Units that the bar is wide."""
 
+REST = "rest of the count: system prompt, tools"
+"""What OpenCode's count has above our estimates."""
+
 NARROWEST = 4
 """Units of the bar that a part of it has at least, so that it can be seen."""
 
@@ -220,6 +223,10 @@ def meter(history: History, told: int, limits: Limits | None, is_now: bool) -> M
     # More than the window holds shrinks the scale, so that nothing is drawn outside it.
     whole = max(room.limit, tokens, counted or 0) if room is not None else 0
     segments = tuple(_segments(history, told, whole))
+    if whole and counted is not None and counted > tokens:
+        start = segments[-1].start + segments[-1].width if segments else 0.0
+        width = round(max(0.0, _part(counted, whole) - start), 1)
+        segments += (Segment(REST, "rest", counted - tokens, start, width),)
     head = f"about {tokens:,}" if counted is None else f"{counted:,}"
     head += f" of {room.limit:,} tokens" if room is not None else " tokens"
     words = " · ".join(_words(history, limits, room, is_now))
