@@ -176,7 +176,7 @@ def demo(run: Run, open_browser: bool) -> None:
         values: dict[str, Any] = {"data_dir": folder / "data", "db": folder / "data" / "memory.db",
                   "opencode_db": folder / "opencode.db", "trash_days": 30, "auto_sweep": False}  # fmt: skip
         settings = replace(
-            run.settings, user="demo", places=invented_home(folder / "home"),
+            run.settings, user="demo", places=invented_home(folder),
             origins={**run.settings.origins, **dict.fromkeys(values, "demo")}, **values,
         )  # fmt: skip
         build(settings)
