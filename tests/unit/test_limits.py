@@ -15,7 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from webapp.opencode import Config, Limits, Model, Session, find_limits, read_config
-from webapp.opencode.limits import MAX_CATALOGUE
+from webapp.opencode.limits import MAX_CATALOGUE, _looked_up
 from webapp.settings import Places, places
 
 LARGE = Model("example", "large")
@@ -154,15 +154,16 @@ def test_a_limit_that_is_no_number_of_tokens_is_none(house: House, value: Any) -
     assert three(house.look()) == (5_000, 0, 0)
 
 
-def test_one_answer_is_kept_for_as_long_as_the_file_is_the_same(house: House) -> None:
-    path = house.list({"context": 1_000, "output": 10})
+def test_the_catalogue_is_parsed_once_for_as_long_as_it_is_the_same(house: House) -> None:
+    house.list({"context": 1_000, "output": 10})
     assert house.look().context == 1_000
-    state = path.stat()
+    before = _looked_up.cache_info()
+    assert house.look().context == 1_000
+    assert _looked_up.cache_info().misses == before.misses
     house.list({"context": 2_000, "output": 10})
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert house.look().context == 1_000
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
     assert house.look().context == 2_000
+    house.cache.unlink()
+    assert house.look().context is None
 
 
 def test_the_catalogue_is_where_the_environment_says(house: House) -> None:

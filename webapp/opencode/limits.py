@@ -192,7 +192,7 @@ def _listed(path: Path, model: Model) -> Mapping[str, int] | str | None:
     that says why it is of no use."""
     try:
         state = os.stat(path)
-        identity = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
+        identity = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
     except (OSError, ValueError):
         identity = (0, 0, 0, 0)
     return _looked_up(path, identity, model)

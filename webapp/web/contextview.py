@@ -274,6 +274,8 @@ def _words(
             "estimated, without the system prompt and the tools; no answer has been counted"
             f" {since}"
         )
+    else:
+        yield "no message names a model, so no limit was looked for"
     if room is not None and limits is not None:
         if limits.input:
             yield "the limit is one of the input"
