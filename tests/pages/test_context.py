@@ -184,7 +184,8 @@ def test_how_full_the_window_is_is_told_and_drawn(site: Any) -> None:
     answer = site.get(f"/context/{LONG}")
     answer.assert_inert()
     seen = column(answer, "seen-head")
-    measured = int(re.search(r"([0-9,]+) of 128,000 tokens", seen.text)[1].replace(",", ""))
+    (told,) = re.findall(r"([0-9,]+) of 128,000 tokens", seen.text)
+    measured = int(told.replace(",", ""))
     assert "compacts by itself at 124,000 · compacted twice" in seen.text
     assert "counted at the last answer" in seen.text
     drawn = bar(answer)

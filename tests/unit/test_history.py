@@ -293,7 +293,7 @@ def test_outlines_are_enough_to_know_what_is_seen(version: str, title: str) -> N
     revert = session.revert or {"messageID": rows[-1].id if rows else "", "partID": None}
     for taken_back in (None, session.revert, revert):
         outlines = [outline(message, taken_back) for message in rows]
-        moments = [
+        moments: list[dict[str, Any]] = [
             {}, *({key: one.id} for one in list_compactions(rows) for key in ("before", "after"))
         ]  # fmt: skip
         for moment in moments:

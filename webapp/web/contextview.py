@@ -121,7 +121,6 @@ class Meter:
     segments: tuple[Segment, ...]
     room: Overflow | None
     limits: Limits | None
-    tokens: int
     counted: float | None
     reserve: Segment | None
     free: int | None
@@ -199,7 +198,7 @@ def context_view(
         told=told, sources=tuple(_source(item, mask) for item in told.items),
         baseline=_masked(told.baseline.text, mask)[:SHOWN] if told.baseline else "",
         difference=_masked("\n".join(told.difference), mask),
-        history=history, meter=meter(history, told.tokens, limits, is_now=before is None and after is None),
+        history=history, meter=meter(history, told.tokens, limits, is_now=not (before or after)),
         sent=tuple(None if group is None else _sent(group, lines) for group in shown),
         hidden=len({item.group for item in history.items}) - listed,
         stored=tuple(_stored(context, lines)),
@@ -231,7 +230,7 @@ def meter(history: History, told: int, limits: Limits | None, is_now: bool) -> M
     head += f" of {room.limit:,} tokens" if room is not None else " tokens"
     words = " · ".join(_words(history, limits, room, is_now))
     if room is None or limits is None:
-        return Meter(segments, None, limits, tokens, None, None, None, head, words)
+        return Meter(segments, None, limits, None, None, None, head, words)
     reserve = None
     if limits.auto and room.reserved:
         width = _part(room.reserved, whole)
@@ -239,7 +238,7 @@ def meter(history: History, told: int, limits: Limits | None, is_now: bool) -> M
         reserve = Segment("reserve", "reserve", room.reserved, at, width)
     upto = room.usable if limits.auto else room.limit
     return Meter(
-        segments, room, limits, tokens, None if counted is None else _part(counted, whole), reserve,
+        segments, room, limits, None if counted is None else _part(counted, whole), reserve,
         max(0, upto - (tokens if counted is None else counted)), head, words,
     )  # fmt: skip
 
@@ -287,8 +286,12 @@ def _words(
                 " request"
             )
         elif room.over:
-            then = "compacts before it goes on" if is_now else "compacted then"
-            yield f"over {room.usable:,}, so OpenCode {then}"
+            then = (
+                ", so OpenCode compacts before it goes on"
+                if is_now
+                else ", where it compacts by itself"
+            )
+            yield f"over {room.usable:,}{then}"
         else:
             yield f"compacts by itself at {room.usable:,}"
     often = {0: "never compacted", 1: "compacted once", 2: "compacted twice"}
