@@ -97,12 +97,16 @@ class Lab:
         self.places = setting_table.places(env)
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
+        """What the API answers, None for what is no JSON."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(),
             {"content-type": "application/json"},
         )  # fmt: skip
         with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.loads(answer.read())
+            text = answer.read()
+        with suppress(ValueError):
+            return json.loads(text)
+        return None
 
     def begin(self) -> str:
         return str(self.post("/session", {"title": "asked"})["id"])
@@ -126,6 +130,12 @@ class Lab:
         return history, find_limits(
             history.model, config, self.places, newer=history.newer, version=session.version
         )
+
+    def answered(self, session_id: str) -> int:
+        """How many answers of a session are finished."""
+        with reading(self.db) as connection:
+            rows = messages(connection, session_id, int(time.time() * 1000))
+            return sum(row.role == "assistant" and row.finished for row in rows)
 
 
 @functools.cache
@@ -285,3 +295,32 @@ def test_it_does_not_compact_where_that_is_switched_off(tmp_path: Path, by: str)
         history, limits = lab.shown(session)
         assert history.compactions == () and not limits.auto
         assert ("compaction.auto" if config else "DISABLE_AUTOCOMPACT") in limits.reasons[-1]
+
+
+@pytest.mark.parametrize(
+    ("compaction", "environment", "compacts"),
+    [({}, {}, False), ({"reserved": 45_000}, {}, True), ({"reserved": 45_000, "auto": False}, {}, False),
+     ({"reserved": 45_000}, {"OPENCODE_DISABLE_AUTOCOMPACT": "1"}, True)],
+)  # fmt: skip
+def test_the_newer_runtime_takes_the_reserve_for_its_buffer(
+    tmp_path: Path, compaction: dict[str, Any], environment: dict[str, str], compacts: bool
+) -> None:
+    """Its own estimate is not stored: one of some 10,000 tokens is on one side of each threshold."""
+    config = {"compaction": {"preserve_recent_tokens": 100, **compaction}}
+    with opencode(tmp_path, config, **environment) as lab:
+        made = lab.post("/api/session", {})
+        if not made or "data" not in made:
+            pytest.skip("this OpenCode has no newer runtime")
+        session = made["data"]["id"]
+        model = {"model": {"id": "narrow", "providerID": "scripted"}}
+        lab.post(f"/api/session/{session}/model", model)
+        for n in range(3):
+            lab.post(f"/api/session/{session}/prompt", {"prompt": {"text": "word " * 2_000}})
+            deadline = time.monotonic() + 30
+            while lab.answered(session) <= n and time.monotonic() < deadline:
+                time.sleep(0.3)
+        history, limits = lab.shown(session)
+        room = usable(history, limits)
+        assert history.newer and limits.auto == ("auto" not in compaction)
+        assert room.usable == (5_000 if compaction else 30_000) and room.count is None
+        assert any(one.automatic for one in history.compactions) == compacts
