@@ -217,9 +217,10 @@ def test_no_credential_of_a_provider_is_held(house: House) -> None:
     house.configure({"context": 1}, disabled_providers=["secret-word"])
     config = house.config()
     assert "apiKey" not in repr(config) and "secret-word" not in repr(config)
-    assert config.last("provider", "example", "models", "large", "limit", "context") == (
-        1, str(house.shop / "opencode.json"),
-    )  # fmt: skip
+    (document,) = config.documents
+    assert document.is_older and document.data == {
+        "provider": {"example": {"models": {"large": {"limit": {"context": 1}}}}}
+    }
 
 
 JSON = st.recursive(

@@ -54,15 +54,6 @@ class Config:
     documents: tuple[Document, ...]
     problems: tuple[str, ...]
 
-    def last(self, *keys: str) -> tuple[Any, str]:
-        """The value that is in force and what set it: objects are merged, so the last document
-        that names it counts. (None, "") where none does."""
-        for document in reversed(self.documents):
-            value = within(document.data, *keys)
-            if value is not None:
-                return value, document.source
-        return None, ""
-
 
 def within(data: Any, *keys: str) -> Any:
     """The value below these keys, or None."""
