@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from webapp import settings as setting_table
-from webapp.opencode import Instructions, find_session, instructions, reading
+from webapp.opencode import Instructions, find_session, instructions, read_config, reading
 
 LAB = Path(__file__).parents[3] / "shared" / "opencode-lab"
 BINARY = os.environ.get("OPENCODE_BIN", "")
@@ -86,7 +86,7 @@ class Lab:
             {"HOME": str(self.root), "XDG_CONFIG_HOME": str(self.root / "config")}
         )
         with reading(self.db) as connection:
-            return instructions(session, None, places, connection)
+            return instructions(session, read_config(session, None, places), places, connection)
 
 
 def sources(prompt: str) -> list[tuple[str, str]]:
