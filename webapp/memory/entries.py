@@ -181,7 +181,7 @@ def save(
     `created_at` stay, its former text goes to the trash); expired rows leave for the trash too.
 
     With `may_rewrite` false an entry of that title is a Conflict, and nothing is saved. `origin` is
-    where the text was taken from; its time becomes that of this save.
+    where the text was taken from; if it has no time, it gets that of this save.
     """
     at = now_ms() if now is None else now
     with store.writing():
@@ -190,7 +190,7 @@ def save(
         if row is None:
             entry = _insert(store, new, source, at)
             if origin is not None:
-                origins.keep(store, entry.id, origin, at)
+                origins.keep(store, entry.id, origin, origin.at or at)
             return Saved(entry, True, expired)
         if not may_rewrite:
             raise Conflict(
@@ -200,7 +200,7 @@ def save(
             )  # fmt: skip
         entry, former = _rewrite(store, row, new, source, at)
         if origin is not None:
-            origins.keep(store, entry.id, origin, entry.updated_at)
+            origins.keep(store, entry.id, origin, origin.at or entry.updated_at)
         return Saved(entry, False, expired, former)
 
 

@@ -22,7 +22,8 @@ _HASH = re.compile("[0-9a-f]{8}")
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Lines `first` to `last` of the transcript of a session. `at` is the `updated_at` of the entry
-    when it was saved from them (epoch milliseconds), 0 before that."""
+    when it was saved from them (epoch milliseconds), 0 before that. An entry of another time was edited
+    since."""
 
     session_id: str
     first: int
@@ -40,7 +41,9 @@ def parse(session_id: str, lines: str, hash_: str) -> Origin:
     """An origin as a form gives it. Raises InvalidInput."""
     span = parse_range(lines)
     if not session_id.isprintable() or not 0 < len(session_id) <= MAX_SESSION:
-        raise InvalidInput("That is no id of a session, so it cannot be kept as an origin.", "session")
+        raise InvalidInput(
+            "That is no id of a session, so it cannot be kept as an origin.", "session"
+        )
     if not _HASH.fullmatch(hash_):
         raise InvalidInput("The hash of a line link has eight hex digits.", "h")
     return Origin(session_id, span.first, span.last, hash_)
@@ -88,9 +91,7 @@ def copy(store: Store, entry_id: str, other_id: str) -> None:
 
 def follow(store: Store, entry_id: str, before: int, now: int) -> None:
     """An entry was saved again as it was: it is no more edited than before."""
-    store.rows(
-        "UPDATE origins SET at = ? WHERE entry_id = ? AND at = ?", (now, entry_id, before)
-    )
+    store.rows("UPDATE origins SET at = ? WHERE entry_id = ? AND at = ?", (now, entry_id, before))
 
 
 def drop_gone(store: Store) -> None:

@@ -46,15 +46,25 @@ RARE = 2_000
 
 CANDIDATES = 30
 
-SAME_TITLE, TITLE, TEXT = "the same title", "a title of nearly the same words", "much of the same text"
+SAME_TITLE, TITLE, TEXT = (
+    "the same title",
+    "a title of nearly the same words",
+    "much of the same text",
+)
 SAME_ENTRY = "this very title in this project: saving asks before it rewrites it"
 
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
 _RUN = re.compile(rf"[{_UNSPACED}]{{3,}}")
 _SMALL = frozenset(
-    "a an and are as at be by do does for from has have in into is it its no not of on or our than"
-    " that the their then this to was we were will with you your never always".split()
+    re.findall(
+        r"\w+",
+        "a an and are as at be by do does for from has have in into is it its no not of on or our than"
+        " that the their then this to was we were will with you your never always",
+    )
 )
 """Words that say nothing of what a text is about."""
 
@@ -197,9 +207,7 @@ def _tokens(text: str) -> list[str]:
 def _grams(text: str) -> list[str]:
     """Three characters of each run without spaces, spread over the text."""
     found = list(
-        dict.fromkeys(
-            run[at : at + 3] for run in _RUN.findall(text) for at in range(len(run) - 2)
-        )
+        dict.fromkeys(run[at : at + 3] for run in _RUN.findall(text) for at in range(len(run) - 2))
     )
     return found[:: max(1, len(found) // ASKED)][:ASKED]
 

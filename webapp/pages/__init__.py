@@ -7,6 +7,7 @@ from webapp.pages import (
     context,
     entries,
     jobs,
+    promote,
     search,
     session,
     sessions,
@@ -18,7 +19,8 @@ from webapp.pages import (
 def init_app(app: Flask) -> None:
     """Registers every page."""
     modules = (
-        search, entries, trash, sessions, session, transcripts, context, care, jobs,
+        search, entries, trash, sessions, session, transcripts, context, promote, care,
+        jobs,
     )  # fmt: skip
     for module in modules:
         app.register_blueprint(module.blueprint)
