@@ -92,10 +92,15 @@ def similar(
     if not store.indexed or not (title.strip() or body.strip()):
         return ()
     at = now_ms() if now is None else now
+    scope, title = clean(scope), " ".join(title.split())
     new = _Text(title, body)
     found = []
     for entry in _candidates(store, scope, title, body, at):
-        if entry.id and entry.id != exclude and (hit := _compare(new, entry, scope)):
+        if not entry.id or entry.id == exclude:
+            continue
+        if (entry.scope, entry.title) == (scope, title):
+            found.append(Similar(entry, SAME_ENTRY, 1.0, True))
+        elif hit := _compare(new, entry, scope):
             found.append(hit)
     found.sort(key=lambda hit: (not hit.same, -hit.score, -hit.entry.updated_at, hit.entry.id))
     return tuple(found[:MOST])
@@ -131,8 +136,7 @@ def dice(one: Sequence[str], other: Sequence[str]) -> float:
 def _compare(new: _Text, entry: Entry, scope: str) -> Similar | None:
     old = _Text(entry.title[:MAX_TITLE], entry.body[:MAX_BODY])
     if new.title and new.title == old.title:
-        same = entry.scope == scope
-        return Similar(entry, SAME_ENTRY if same else SAME_TITLE, 1.0, same)
+        return Similar(entry, SAME_TITLE, 1.0)
     if entry.scope not in (scope, GLOBAL):
         return None
     by_title = dice(new.title, old.title)
@@ -162,7 +166,7 @@ def _candidates(store: Store, scope: str, title: str, body: str, at: int) -> Ite
     here = "e.scope IN (?, ?)"
     rows = store.rows(
         f"SELECT {_COLUMNS} FROM entries e WHERE {here} AND e.title = ? AND {within.sql} LIMIT ?",
-        (scope, GLOBAL, title.strip(), *within.params, CANDIDATES),
+        (scope, GLOBAL, title, *within.params, CANDIDATES),
     )
     tokens = _tokens(title)
     everywhere = "1" if scope == GLOBAL else here
