@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -424,7 +425,7 @@ def test_a_write_keeps_a_backup_and_a_receipt_and_can_be_taken_back(
 
     receipt = receipts.get(store, number)
     assert (receipt.action, receipt.actor) == ("instructions", "tester")
-    assert receipt.summary == f"Added 1 line to AGENTS.md of {project}"
+    assert receipt.summary == f"Added 1 line to {path}"
     change = agents_md.change_of(receipt, settings.backups_dir)
     assert change.file == path and change.backup == backup and change.state == "written"
     assert change.origin["session"] == "ses_a" and not change.interrupted
@@ -435,7 +436,7 @@ def test_a_write_keeps_a_backup_and_a_receipt_and_can_be_taken_back(
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert agents_md.change_of(receipt, settings.backups_dir).state == "former"
     taken = receipts.get(store, back)
-    assert taken.summary == f"Took back what was written to AGENTS.md of {project}"
+    assert taken.summary == f"Took back what was written to {path}"
     assert agents_md.change_of(taken, settings.backups_dir).takes_back == number
     # Taking back is a write like any other, so it can be taken back as well.
     agents_md.take_back(store, settings.backups_dir, taken, "tester")
@@ -514,7 +515,7 @@ def test_a_forged_receipt_reaches_no_other_file(
     victim.write_text("keep\n")
     (project / "AGENTS.md").symlink_to(victim)
     digest = agents_md._digest(b"keep\n")
-    for detail in (
+    forged: tuple[dict[str, Any], ...] = (
         {"file": str(victim), "diff": [], "was": None, "is": digest},
         {"file": str(project / "AGENTS.md"), "diff": [], "was": None, "is": digest},
         {"file": "AGENTS.md", "diff": [], "was": None, "is": digest},
@@ -522,7 +523,8 @@ def test_a_forged_receipt_reaches_no_other_file(
         {"file": f"{project}/\0", "diff": []},
         {"file": str(victim), "diff": [], "backup": "../../x", "was": "a", "is": digest},
         {},
-    ):
+    )
+    for detail in forged:
         with store.writing():
             number = receipts.write(store, "instructions", "x", "forged", detail, 1)
         with pytest.raises(MemoryAppError):

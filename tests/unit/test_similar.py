@@ -34,7 +34,9 @@ def save(store: Store, title: str, body: str = "", scope: str = SHOP, **more: An
 
 
 def close(store: Store, title: str, body: str = "", scope: str = SHOP, **more: Any) -> list[Any]:
-    return [(hit.entry.title, hit.why) for hit in similar(store, scope, title, body or title, **more)]
+    return [
+        (hit.entry.title, hit.why) for hit in similar(store, scope, title, body or title, **more)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,14 @@ def test_bodies_of_8000_characters(store: Store) -> None:
     for number, body in enumerate(bodies):
         save(store, f"Notes {number} on the {vocabulary[number]}", body)
     assert close(store, "Another", bodies[2][:7_000]) == [("Notes 2 on the word2", TEXT)]
-    cjk = ["".join(chance.choices("日本語中文記憶決定設定開発環境画面表示保存削除更新追加変更確認", k=8_000)) for _ in "ab"]
+    cjk = [
+        "".join(
+            chance.choices(
+                "日本語中文記憶決定設定開発環境画面表示保存削除更新追加変更確認", k=8_000
+            )
+        )
+        for _ in "ab"
+    ]
     save(store, "覚書", cjk[0])
     assert ("覚書", TEXT) in close(store, "別の覚え", cjk[0][1_000:5_000])
     assert close(store, "別の覚え", "x" * 8_000) == []

@@ -169,6 +169,7 @@ def demo(run: Run, open_browser: bool) -> None:
     from dataclasses import replace
 
     from webapp.cli.demo import build
+    from webapp.settings import places
 
     folder = Path(tempfile.mkdtemp(prefix="opencode-memory-demo-"))
     os.chmod(folder, 0o700)
@@ -177,8 +178,10 @@ def demo(run: Run, open_browser: bool) -> None:
                   "opencode_db": folder / "opencode.db", "trash_days": 30, "auto_sweep": False}  # fmt: skip
         settings = replace(
             run.settings, user="demo", origins={**run.settings.origins, **dict.fromkeys(values, "demo")},
-            **values,
+            # OpenCode's own config folder holds instructions that a page may propose to.
+            places=places({"HOME": str(folder)}), **values,
         )  # fmt: skip
+        settings.places.config_dir.mkdir(parents=True)
         build(settings)
         if not run.as_json:
             click.echo(f"Invented data in {folder}; nothing of yours is touched.")

@@ -554,7 +554,7 @@ def write(
         if _load(target.file) != fresh.before:
             raise _changed(propose(target, text, place))
         lines = "1 line" if fresh.added == 1 else f"{fresh.added:,} lines"
-        what = f"{lines} to {target.path.name}" + (f" of {scope}" if scope != GLOBAL else "")
+        what = f"{lines} to {target.path}"
         detail = {
             "file": str(target.file), "path": str(target.path), "scope": scope,
             "diff": list(fresh.diff), "origin": dict(origin),
@@ -596,8 +596,7 @@ def take_back(
         problem = _unusable(change.file)
         if problem:
             raise Conflict(f"{problem} Nothing was changed.")
-        what = f"what was written to {change.file.name}"
-        what += f" of {change.scope}" if change.scope not in ("", GLOBAL) else ""
+        what = f"what was written to {change.file}"
         detail = {
             "file": str(change.file), "path": str(change.file), "scope": change.scope,
             "diff": list(_diff(change.file, current, former)), "takes_back": receipt.id,

@@ -204,9 +204,9 @@ def _posted() -> dict[str, str]:
 
 
 def _fields(entry: Entry) -> dict[str, str]:
-    return {
+    return dict.fromkeys(FIELDS, "") | {
         "scope": entry.scope, "kind": entry.kind, "title": entry.title, "body": entry.body,
-        "tags": ", ".join(entry.tags), "seen": str(entry.updated_at), "rewrite": "",
+        "tags": ", ".join(entry.tags), "seen": str(entry.updated_at), "self": entry.id,
         "expires": filters.iso(entry.expires_at) if entry.expires_at else "",
     }  # fmt: skip
 

@@ -10,8 +10,10 @@ from flask import Blueprint, request, url_for
 from webapp.errors import Conflict, InvalidInput, MemoryAppError, NotFound, PlanChanged
 from webapp.memory import agents_md
 from webapp.memory.agents_md import Proposal, Target
+from webapp.memory.origins import Origin
 from webapp.pages.entries import FIELDS, close_to, form_values, origin_link
-from webapp.web import current, filters, render
+from webapp.transcripts import library
+from webapp.web import current, render
 from webapp.web.parts import Desk
 from webapp.web.passage import Passage, fitted, take
 
@@ -118,15 +120,15 @@ def _doubt(target: Target) -> bool:
 
 def _back(passage: Passage) -> tuple[str, str]:
     if passage.entry is not None:
-        return url_for("entries.show", entry_id=passage.entry.id), passage.entry.title
+        return url_for("entries.show", entry_id=passage.entry.id), f"“{passage.entry.title}”"
     if passage.origin is None:
         return url_for("search.index"), "Search"
     if "message" in passage.address and passage.session is not None:
         place = url_for(
             "session.show", session_id=passage.session.id, at=passage.address["message"]
         )
-        return place, "the session"
-    return origin_link(passage.origin), "the transcript"
+        return place, f"“{passage.source}”"
+    return origin_link(passage.origin), f"“{passage.source}”"
 
 
 def _entry_form(passage: Passage) -> dict[str, str]:
@@ -191,9 +193,9 @@ def came_from(change: agents_md.Change) -> tuple[str, str] | None:
         isinstance(session, str) and session and isinstance(first, int) and isinstance(last, int)
     ):
         return None
-    lines = str(first) if first == last else f"{first}-{last}"
-    place = url_for(
-        "transcripts.show", session_id=session, lines=lines, h=str(told.get("hash") or "")
-    )
-    words = f"{filters.plural(last - first + 1, 'line')} from {first:,} on"
-    return f"{place}#L{first}", words
+    if not 0 < first <= last:
+        return None
+    origin = Origin(session, first, last, str(told.get("hash") or ""))
+    titles = library.titles(current.store(), current.settings(), [session])
+    word = "line" if first == last else "lines"
+    return origin_link(origin), f"{word} {origin.lines} of {titles.get(session) or session}"

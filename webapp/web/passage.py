@@ -29,11 +29,13 @@ _EMPHASIS = re.compile(r"(\*\*|__|~~|`+|(?<![^\W_])[*_]|[*_](?![^\W_]))")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text that was taken. `rows` are its lines as they are shown, with their numbers (none for an
-    entry); `text` is without the record's own headings and says at its end what it leaves out;
-    `address` are the arguments that name it again. `session` is None where OpenCode has it no more."""
+    """A text that was taken: `what` of `source`, the title of a transcript. `rows` are its lines as
+    they are shown, with their numbers (none for an entry); `text` is without the record's own headings
+    and says at its end what it leaves out; `address` are the arguments that name it again. `session`
+    is None where OpenCode has it no more."""
 
     what: str
+    source: str
     rows: tuple[tuple[int, str], ...]
     text: str
     title: str
@@ -78,7 +80,8 @@ def _of_entry(store: Store, entry_id: str) -> Passage:
     entry = entries.get(store, entry_id)
     body = secrets.mask(plain(entry.body))
     return Passage(
-        "the entry", (), fitted(body, MAX_BODY, "the entry"), secrets.mask(plain(entry.title))[:MAX_TITLE],
+        "an entry", "", (), fitted(body, MAX_BODY, "the entry"),
+        secrets.mask(plain(entry.title))[:MAX_TITLE],
         # For another scope: global, and of a global one the person says which.
         GLOBAL if entry.scope != GLOBAL else "", entry.kind, entry.tags, origins.of(store, entry.id),
         entry, None, {"entry": entry.id},
@@ -129,9 +132,17 @@ def _of_lines(
         session = None
     scope = item.scope if item.scope.startswith("/") and len(item.scope) <= MAX_SCOPE else GLOBAL
     return Passage(
-        name, tuple((row.number, row.text) for row in seen.rows), fitted(text, MAX_BODY, name, left),
-        title_of(text), scope, "fact", (), origin, None, session, address,
+        name, item.title, tuple((row.number, row.text) for row in seen.rows),
+        fitted(text, MAX_BODY, name, left),
+        title_of(_said(seen.rows)) or title_of(text), scope, "fact", (), origin, None, session, address,
     )  # fmt: skip
+
+
+def _said(rows: Iterable[window.Row]) -> str:
+    """What somebody said among the lines, without the record's own; else whatever is no heading."""
+    texts = [row for row in rows if not row.heading and row.kind != "header"]
+    said = [row for row in texts if row.kind in ("user", "assistant")]
+    return plain("\n".join(row.text for row in said or texts))
 
 
 def _joined(rows: Iterable[window.Row], ours: bool) -> str:
