@@ -93,8 +93,8 @@
     else if (key === "m") toggleMessage();
     else if (key === "y") copyLink();
     else if (key === "p") {
-      const link = $(".active a[data-promote][href]") || $("a[data-promote][href]");
-      if (link) link.click();
+      const one = $(".active [data-promote]") || $("[data-promote]:enabled, a[data-promote]");
+      if (one) one.click();
       else if (record) say("Click a line number first, then promote it.");
     }
     else if (key === "[" || key === "]") { const link = $(`.bar a[rel="${key === "[" ? "prev" : "next"}"]`); if (link) link.click(); }
@@ -113,8 +113,8 @@
     });
     $("[data-copy]", record).disabled = false;
     const promote = $("[data-promote]", record);
-    promote.href = promote.dataset.promote + (first === last ? first : `${first}-${last}`);
-    promote.classList.remove("off");
+    promote.form.elements.lines.value = first === last ? first : `${first}-${last}`;
+    promote.disabled = false;
   };
   const address = (first, last) => `${record.dataset.base}/${first === last ? first : `${first}-${last}`}`;
   // The same fold as webapp/lines.py: fingerprint().
