@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import stat
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -158,6 +160,24 @@ def test_the_global_file_would_hide_the_one_of_claude_code(project: Path, places
     assert [t.path for t in agents_md.targets("global", None, places)] == [ours.path]
 
 
+def test_a_session_of_the_newer_runtime_does_not_read_the_other_names(
+    project: Path, places: Places, newest_db: Path
+) -> None:
+    (project / "CLAUDE.md").write_text("Be kind.\n")
+    session = replace(session_in(project, project), db=newest_db)
+    with closing(sqlite3.connect(newest_db)) as connection, connection:
+        (name,) = connection.execute("SELECT session_id FROM session_message LIMIT 1").fetchone()
+        connection.execute("DELETE FROM message WHERE session_id = ?", (name,))
+    agents, claude, _ = agents_md.targets(str(project), replace(session, id=name), places)
+    assert (agents.path.name, claude.path.name) == ("AGENTS.md", "CLAUDE.md")
+    assert "older runtime reads" in agents.warning and "reads AGENTS.md only" in agents.warning
+    assert "not this file" in claude.warning
+    # Of what cannot be asked the older one is taken.
+    newest_db.write_bytes(b"garbage" * 1_000)
+    found = agents_md.targets(str(project), replace(session, id=name), places)
+    assert [t.path.name for t in found] == ["CLAUDE.md", "AGENTS.md", "AGENTS.md"]
+
+
 def test_what_opencode_is_told_not_to_read_is_told(project: Path, places: Places) -> None:
     target = root_of(project, replace(places, project=False))
     assert target.warning.startswith("OPENCODE_DISABLE_PROJECT_CONFIG is set")
@@ -173,6 +193,25 @@ def test_a_project_that_is_gone_cannot_be_written_to(tmp_path: Path, places: Pla
     with pytest.raises(Conflict, match="is not there"):
         agents_md.propose(target, "Text", END)
     assert agents_md.headings(target) == ()
+
+
+@pytest.mark.parametrize(
+    "scope",
+    ["shop", "", "/a\0b", "/" + "x" * 5_000, "/a\nb/\x1b[31m", "//", "/tmp/../..", "/dev/null"],
+)
+def test_an_odd_scope_of_another_program_does_no_harm(scope: str, places: Places) -> None:
+    found = agents_md.targets(scope, None, places)
+    assert found[-1].path == places.config_dir / "AGENTS.md" and found[-1].everywhere
+    assert all(target.problem for target in found[:-1])
+
+
+def test_a_difference_of_a_huge_line_without_an_end_is_bearable(
+    project: Path, places: Places
+) -> None:
+    (project / "AGENTS.md").write_bytes(b"x" * (MAX_FILE - 1))
+    plan = agents_md.propose(root_of(project, places), "New.", END)
+    assert len("\n".join(plan.diff)) < 20_000 and "more characters" in plan.diff[3]
+    assert plan.after == b"x" * (MAX_FILE - 1) + b"\n\nNew."
 
 
 def test_the_root_of_the_disk_is_no_project(places: Places) -> None:

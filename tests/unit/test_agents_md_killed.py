@@ -98,7 +98,7 @@ def test_with_its_receipt_it_is_told_that_it_was_not_written(
     change = agents_md.change_of(receipt, settings.backups_dir)
     assert change.interrupted and change.state == "former"
     assert "was not written: the program ended before that" in change.told
-    # What was begun beside it is no AGENTS.md, and the next write does not mind it.
+    # What was begun beside it goes with the next write.
     target = agents_md.targets(str(project), None, settings.places)[0]
     plan = agents_md.propose(target, "New.", "end")
     with Store(settings.db).session() as store:
@@ -106,6 +106,7 @@ def test_with_its_receipt_it_is_told_that_it_was_not_written(
             store, settings.backups_dir, target, "New.", "end", plan.fingerprint, "t", "global", {}
         )
     assert (project / "AGENTS.md").read_text() == AFTER
+    assert {path.name for path in project.iterdir()} == {".git", "AGENTS.md"}
 
 
 def test_after_the_file_it_is_told_as_written_and_can_be_taken_back(

@@ -38,7 +38,7 @@ from webapp.errors import (
     SecretRefused,
     Unreadable,
 )
-from webapp.opencode import Session
+from webapp.opencode import Session, reading
 from webapp.opencode.instructions import (
     AGENTS,
     CLAUDE,
@@ -47,7 +47,6 @@ from webapp.opencode.instructions import (
     Rule,
     instructions,
 )
-from webapp.scope import GLOBAL
 from webapp.settings import Places
 from webapp.store import ReceiptRow, Store, now_ms, private_folder, receipts
 from webapp.store.receipts import Receipt
@@ -58,12 +57,17 @@ MAX_FILE = 1_000_000
 MAX_TEXT = 8_000
 MAX_HEADINGS = 200
 MAX_SHOWN_LINE = 2_000
-"""Characters of a line of a file that a diff shows; the others are counted."""
+"""Characters of a line around a change that a diff shows; the others are counted."""
 
 AROUND = 3
 MASK_ABOVE = 120
 PATIENCE_S = 5.0
 END = "end"
+NEWER = (
+    f"OpenCode's newer runtime, which this session is of, reads {AGENTS} only, and not this file."
+)
+SCRATCH = "opencode-memory-"
+"""What is in the name of a file that is still being written."""
 
 _PROJECT_RULES = (Rule.UPWARD,)
 _HOME_RULES = (Rule.GLOBAL, Rule.CLAUDE_HOME)
@@ -81,8 +85,9 @@ _ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
 class Target:
     """A file that may be proposed to. `path` is how OpenCode names it, `file` where it really is.
 
-    `state` says in words whether OpenCode reads it, `warning` what writing it would do besides, and
-    `problem` why it cannot be written.
+    `state` says in words whether OpenCode reads it, `warning` what writing it would do besides or why
+    it would be of no use, and `problem` why it cannot be written. `everywhere` is a file that holds for
+    every project.
     """
 
     key: str
@@ -93,6 +98,7 @@ class Target:
     state: str
     warning: str = ""
     problem: str = ""
+    everywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +159,17 @@ def targets(scope: str, session: Session | None, places: Places) -> tuple[Target
     """
     found: list[Target] = []
     home = places.own_config_dir or places.config_dir
-    folder = Path("/")
-    if scope != GLOBAL and scope.startswith("/"):
-        root = Path(os.path.abspath(scope))
+    newer = False
+    if scope.startswith("/") and "\0" not in scope:
+        root = Path("/" + os.path.abspath(scope).lstrip("/"))
         folder = Path(os.path.abspath(session.directory or scope)) if session else root
         told = _told(session, root, folder, places)
         if root != Path("/"):
-            found += _project(told, root, folder, places)
+            newer = _is_newer(session, root, places)
+            found += _project(told, root, folder, places, newer)
     else:
         told = _told(None, home, home, places)
-    found += _home(told, home, places)
+    found += _home(told, home, places, newer)
     return tuple(found)
 
 
@@ -174,7 +181,20 @@ def _told(session: Session | None, root: Path, folder: Path, places: Places) -> 
     return instructions(session, root, places)
 
 
-def _project(told: Instructions, root: Path, folder: Path, places: Places) -> Iterator[Target]:
+def _is_newer(session: Session | None, root: Path, places: Places) -> bool:
+    """Whether OpenCode's newer runtime wrote a session last; what cannot be asked is the older one's."""
+    if session is None:
+        return False
+    try:
+        with reading(session.db) as connection:
+            return instructions(session, root, places, connection).newer
+    except MemoryAppError:
+        return False
+
+
+def _project(
+    told: Instructions, root: Path, folder: Path, places: Places, newer: bool
+) -> Iterator[Target]:
     names = [(root / AGENTS, "the root of the project")]
     if folder != root and folder.is_relative_to(root):
         names.append((folder / AGENTS, "the folder of the session"))
@@ -197,23 +217,29 @@ def _project(told: Instructions, root: Path, folder: Path, places: Places) -> It
             f" {'it' if len(others) == 1 else 'them'}: the model would no longer see what {name} says."
             " Better add to the file that is read."
         )
-    # The file that is read today comes first: it is the one that is meant.
-    for place in others:
-        yield _target(
-            told, Path(place), root, allowed, "what OpenCode reads of this project today", ""
+    if others and newer:
+        shadow = (
+            f"OpenCode's older runtime reads {_listed(others)} today and would read a new {AGENTS} in its"
+            f" place. The newer one, which this session is of, reads {AGENTS} only."
         )
+    where = "what OpenCode reads of this project today"
+    if newer:
+        where = "what OpenCode's older runtime reads of this project today"
+    warning = NEWER if newer else ""
+    read = [_target(told, Path(place), root, allowed, where, warning) for place in others]
+    own = []
     for path, where in names:
         warning = "" if os.path.lexists(path) else shadow
-        target = _target(told, path, root, allowed, where, warning)
-        if not target.exists and not places.project:
+        if not os.path.lexists(path) and not places.project:
             warning = (
                 "OPENCODE_DISABLE_PROJECT_CONFIG is set, so OpenCode reads no file of a project."
             )
-            target = _target(told, path, root, allowed, where, warning)
-        yield target
+        own.append(_target(told, path, root, allowed, where, warning))
+    # The file that is read today is the one that is meant.
+    yield from (*own, *read) if newer else (*read, *own)
 
 
-def _home(told: Instructions, home: Path, places: Places) -> Iterator[Target]:
+def _home(told: Instructions, home: Path, places: Places, newer: bool) -> Iterator[Target]:
     others = [item.place for item in told.items if item.rule is Rule.CLAUDE_HOME]
     allowed = {os.path.join(os.path.realpath(home), name) for name in FAMILY}
     path = home / AGENTS
@@ -227,15 +253,12 @@ def _home(told: Instructions, home: Path, places: Places) -> Iterator[Target]:
     for place in others:
         base = places.home / ".claude"
         inside = {os.path.join(os.path.realpath(base), CLAUDE)}
-        yield _target(
-            told,
-            Path(place),
-            base,
-            inside,
-            "Claude Code's global file, which OpenCode reads today",
-            "",
+        where = "Claude Code's global file, which OpenCode reads today"
+        yield replace(
+            _target(told, Path(place), base, inside, where, NEWER if newer else ""), everywhere=True
         )
-    yield _target(told, path, home, allowed, "every project of this machine", shadow)
+    target = _target(told, path, home, allowed, "every project of this machine", shadow)
+    yield replace(target, everywhere=True)
 
 
 def _listed(places: Sequence[str]) -> str:
@@ -510,12 +533,14 @@ def _diff(path: Path, before: bytes | None, after: bytes | None) -> tuple[str, .
     for number in keep:
         sign, line = rows[number]
         text = masked[number].removesuffix("\r") if crlf else masked[number]
-        if sign == " " and len(text) > MAX_SHOWN_LINE:
-            text = f"{text[:MAX_SHOWN_LINE]}… ({len(text) - MAX_SHOWN_LINE:,} more characters)"
+        # A longer line than a text may be was there before: the last one, without its line end.
+        most = MAX_SHOWN_LINE if sign == " " else MAX_TEXT
+        if len(text) > most:
+            text = f"{text[:most]}… ({len(text) - most:,} more characters)"
         shown.append(sign + text)
         if not line.endswith("\n"):
             shown.append("\\ No newline at end of file")
-    name = str(path).encode("utf-8", "replace").decode()
+    name = _CONTROL.sub("\ufffd", str(path).encode("utf-8", "replace").decode())
     counts = len(old) - behind - start + tail, len(new) - behind - start + tail
     hunk = f"@@ -{_span(start, counts[0])} +{_span(start, counts[1])} @@"
     return (
@@ -610,7 +635,10 @@ def take_back(
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Holds the lock of a folder, which every server of this program takes, whatever its data."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise Conflict(f"The folder {folder} cannot be used: {error.strerror}.") from error
     try:
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -700,7 +728,8 @@ def _sync(folder: Path) -> None:
 
 def _put(file: Path, before: bytes | None, after: bytes | None) -> None:
     """Replaces a file whole or not at all. Raises Conflict; then it is as it was."""
-    scratch = file.with_name(f".{file.name}.{random.token_hex(6)}")
+    scratch = file.with_name(f".{file.name}.{SCRATCH}{random.token_hex(6)}")
+    _clear(file)
     try:
         if after is None:
             file.unlink()
@@ -730,6 +759,13 @@ def _put(file: Path, before: bytes | None, after: bytes | None) -> None:
     finally:
         with suppress(OSError):
             scratch.unlink(missing_ok=True)
+
+
+def _clear(file: Path) -> None:
+    """Removes what a killed write left beside a file; the lock is held, so that none goes on."""
+    with suppress(OSError):
+        for left in file.parent.glob(f".{file.name}.{SCRATCH}*"):
+            left.unlink()
 
 
 def _appear(scratch: Path, file: Path) -> None:

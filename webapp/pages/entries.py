@@ -57,8 +57,8 @@ def create() -> Any:
     form = _posted()
     try:
         draft, origin = _draft(form, None), _origin(store, form)
-        close = _unseen(similar(store, draft.scope, draft.title, draft.body, form["copy"] or None))
-        if close:
+        close = similar(store, draft.scope, draft.title, draft.body, form["copy"] or None)
+        if _unseen(close):
             return _form(None, form, close=close, asks=True)
         saved = entries.save(
             store, draft, current.settings().user, may_rewrite=bool(form["rewrite"]), origin=origin
@@ -133,14 +133,21 @@ def close_to(form: Mapping[str, str]) -> tuple[Similar, ...]:
     )  # fmt: skip
 
 
-def _unseen(close: Iterable[Similar]) -> tuple[Similar, ...]:
-    """The close entries, if one of them was not shown yet; one that a save would rewrite is asked
-    about by itself."""
-    shown = set(request.form.getlist("shown")[:SHOWN])
-    close = tuple(close)
-    if all(hit.same or f"{hit.entry.id}:{hit.entry.updated_at}" in shown for hit in close):
-        return ()
-    return close
+def _unseen(close: Iterable[Similar], known: Iterable[str] = ()) -> bool:
+    """Whether a close entry was not shown yet; one that a save would rewrite is asked about by
+    itself."""
+    shown = {*request.form.getlist("shown")[:SHOWN], *known}
+    return any(not hit.same and _key(hit) not in shown for hit in close)
+
+
+def _key(hit: Similar) -> str:
+    return f"{hit.entry.id}:{hit.entry.updated_at}"
+
+
+def _accepted(store: Store, entry: Entry) -> list[str]:
+    """What was close to an entry already when it was saved as it is."""
+    close = similar(store, entry.scope, entry.title, entry.body, entry.id)
+    return [_key(hit) for hit in close if hit.entry.updated_at <= entry.updated_at]
 
 
 def _origin(store: Store, form: Mapping[str, str]) -> Origin | None:
@@ -179,8 +186,8 @@ def update(entry_id: str) -> Any:
         seen = form["seen"]
         draft = _draft(form, entry)
         if (draft.scope, draft.title, draft.body) != (entry.scope, entry.title, entry.body):
-            close = _unseen(similar(store, draft.scope, draft.title, draft.body, entry_id))
-            if close:
+            close = similar(store, draft.scope, draft.title, draft.body, entry_id)
+            if _unseen(close, _accepted(store, entry)):
                 return _form(entry, form, close=close, asks=True)
         entries.edit(
             store, entry_id, draft, current.settings().user,

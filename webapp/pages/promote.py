@@ -12,6 +12,7 @@ from webapp.memory import agents_md
 from webapp.memory.agents_md import Proposal, Target
 from webapp.memory.origins import Origin
 from webapp.pages.entries import FIELDS, close_to, form_values, origin_link
+from webapp.scope import GLOBAL
 from webapp.transcripts import library
 from webapp.web import current, render
 from webapp.web.parts import Desk
@@ -97,7 +98,7 @@ def _page(
         return render.page("promote", status=status, **values)
     targets = _targets(passage)
     given = request.form
-    chosen = given.get("target") or next((t.key for t in targets if not _doubt(t)), "")
+    chosen = given.get("target") or _suggested(targets, _scope(passage) == GLOBAL)
     values |= {
         "targets": targets, "chosen": chosen, "error": error, "changed": changed,
         "text": given.get("text", _text(passage)), "place": _place(),
@@ -114,8 +115,10 @@ def _link(passage: Passage, way: str) -> str:
     return url_for("promote.show", **named)
 
 
-def _doubt(target: Target) -> bool:
-    return bool(target.problem or target.warning)
+def _suggested(targets: tuple[Target, ...], everywhere: bool) -> str:
+    """The file that is meant, if there is one: never one of every project for a text of one."""
+    found = [t for t in targets if t.everywhere == everywhere and not t.problem]
+    return next((t.key for t in found if not t.warning), found[0].key if found else "")
 
 
 def _back(passage: Passage) -> tuple[str, str]:
