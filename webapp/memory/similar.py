@@ -117,8 +117,12 @@ class _Text:
 
 def words(text: str) -> list[str]:
     """The words of a text, folded so that case, accents and an English plural make no difference."""
-    plain = unicodedata.normalize("NFKD", text).casefold()
-    plain = unicodedata.normalize("NFC", "".join(c for c in plain if not unicodedata.combining(c)))
+    plain = text.casefold()
+    if not plain.isascii():
+        plain = "".join(
+            char for char in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(char)
+        )
+        plain = unicodedata.normalize("NFC", plain).casefold()
     return [
         word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
         for word in _WORD.findall(plain)
