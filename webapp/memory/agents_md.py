@@ -85,7 +85,7 @@ _ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
 class Target:
     """A file that may be proposed to. `path` is how OpenCode names it, `file` where it really is.
 
-    `state` says in words whether OpenCode reads it, `warning` what writing it would do besides or why
+    `where` and `state` say in words what it is for and whether OpenCode reads it, `warning` what writing it would do besides or why
     it would be of no use, and `problem` why it cannot be written. `everywhere` is a file that holds for
     every project.
     """
@@ -195,9 +195,9 @@ def _is_newer(session: Session | None, root: Path, places: Places) -> bool:
 def _project(
     told: Instructions, root: Path, folder: Path, places: Places, newer: bool
 ) -> Iterator[Target]:
-    names = [(root / AGENTS, "the root of the project")]
+    names = [(root / AGENTS, "The root of the project")]
     if folder != root and folder.is_relative_to(root):
-        names.append((folder / AGENTS, "the folder of the session"))
+        names.append((folder / AGENTS, "The folder of the session"))
     others = [
         item.place for item in told.items
         if item.rule in _PROJECT_RULES and os.path.basename(item.place) != AGENTS
@@ -222,9 +222,9 @@ def _project(
             f"OpenCode's older runtime reads {_listed(others)} today and would read a new {AGENTS} in its"
             f" place. The newer one, which this session is of, reads {AGENTS} only."
         )
-    where = "what OpenCode reads of this project today"
+    where = "What OpenCode reads of this project today"
     if newer:
-        where = "what OpenCode's older runtime reads of this project today"
+        where = "What OpenCode's older runtime reads of this project today"
     warning = NEWER if newer else ""
     read = [_target(told, Path(place), root, allowed, where, warning) for place in others]
     own = []
@@ -257,7 +257,7 @@ def _home(told: Instructions, home: Path, places: Places, newer: bool) -> Iterat
         yield replace(
             _target(told, Path(place), base, inside, where, NEWER if newer else ""), everywhere=True
         )
-    target = _target(told, path, home, allowed, "every project of this machine", shadow)
+    target = _target(told, path, home, allowed, "For every project of this machine", shadow)
     yield replace(target, everywhere=True)
 
 
