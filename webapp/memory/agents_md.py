@@ -85,9 +85,9 @@ _ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
 class Target:
     """A file that may be proposed to. `path` is how OpenCode names it, `file` where it really is.
 
-    `where` and `state` say in words what it is for and whether OpenCode reads it, `warning` what writing it would do besides or why
-    it would be of no use, and `problem` why it cannot be written. `everywhere` is a file that holds for
-    every project.
+    `where` says in words what it is for, `state` whether OpenCode reads it, `warning` what writing it
+    would do besides or why it would be of no use, and `problem` why it cannot be written. `everywhere`
+    is a file that holds for every project.
     """
 
     key: str
