@@ -21,7 +21,7 @@ LINES = Origin("ses_a", 120, 140, "0123abcd")
 
 
 def save(
-    store: Store, body: str = "b", origin: Origin | None = LINES, **more: int
+    store: Store, body: str = "b", origin: Origin | None = LINES, **more: Any
 ) -> entries.Saved:
     draft = entries.draft(scope="global", kind="fact", title="t", body=body, now=NOW, **more)
     return entries.save(store, draft, "tester", NOW, origin=origin)
@@ -35,7 +35,7 @@ def test_an_origin_has_the_time_of_its_save(store: Store) -> None:
     saved = save(store)
     found = origins.of(store, saved.entry.id)
     assert found == Origin("ses_a", 120, 140, "0123abcd", saved.entry.updated_at)
-    assert found is not None and found.lines == "120-140" and Origin("s", 3, 3, "").lines == "3"
+    assert LINES.lines == "120-140" and Origin("s", 3, 3, "").lines == "3"
 
 
 def test_a_rewrite_without_an_origin_leaves_it_and_is_told_apart_by_its_time(store: Store) -> None:
