@@ -438,7 +438,11 @@ def test_a_text_that_hides_something_is_refused_or_told(project: Path, places: P
             agents_md.propose(target, bad, END)
     plan = agents_md.propose(target, "a\u200bb\u202ec\U000e0041", END)
     assert "U+200B, U+202E, U+E0041" in plan.notes[0]
+    assert not agents_md.propose(target, "👩\u200d💻", END).notes
     assert agents_md.propose(target, "a\r\nb\r\n", END).after == b"a\nb\n"
+    (project / "AGENTS.md").write_bytes(b"One.\r\na\r\nb\r\n")
+    notes = agents_md.propose(root_of(project, places), "a\nb", END).notes
+    assert notes[0] == "The file holds this text already."
 
 
 # The write ----------------------------------------------------------------------------------------

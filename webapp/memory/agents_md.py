@@ -72,9 +72,11 @@ SCRATCH = "opencode-memory-"
 _PROJECT_RULES = (Rule.UPWARD,)
 _HOME_RULES = (Rule.GLOBAL, Rule.CLAUDE_HOME)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# Zero width, bidirectional, line separators, and the tags that spell a text which nobody sees.
+# Zero width, bidirectional, line separators, and the tags and variation selectors that spell a text which
+# a model reads and nobody sees; not the joiners of an emoji.
 _UNSEEN = re.compile(
-    "[\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
+    "[\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
+    "\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
 )
 _FENCE = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})(?P<info>.*)")
 _HEADING = re.compile(r" {0,3}(?P<marks>#{1,6})(?:[ \t]+(?P<text>.*?))?(?:[ \t]+#+)?[ \t]*")
@@ -457,6 +459,8 @@ def propose(target: Target, text: str, place: str) -> Proposal:
             f"The text holds characters that are not seen ({named(unseen)}). They are shown by name;"
             " take them out unless you know what they are for."
         )
+    if before and text in before.decode("utf-8").replace("\r\n", "\n"):
+        notes.append("The file holds this text already.")
     if before is not None and b"\r\n" in before:
         notes.append("Lines of this file end with CR and LF; so do the new ones.")
     diff = _diff(target.path, before, after)

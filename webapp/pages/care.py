@@ -9,7 +9,7 @@ from flask import Blueprint, jsonify, request, url_for
 from werkzeug.utils import redirect
 
 from webapp import settings as setting_table
-from webapp.errors import InvalidInput, NotFound, Unreadable
+from webapp.errors import Conflict, InvalidInput, NotFound, Unreadable
 from webapp.memory import agents_md, stats
 from webapp.pages.promote import came_from
 from webapp.store import index, now_ms, receipts
@@ -154,7 +154,12 @@ def undo(receipt_id: int) -> Any:
     settings, store = current.settings(), current.writable()
     written = receipts.get(store, receipt_id)
     if written.action == agents_md.ACTION:
-        number = agents_md.take_back(store, settings.backups_dir, written, settings.user)
+        try:
+            number = agents_md.take_back(store, settings.backups_dir, written, settings.user)
+        except Conflict as error:
+            error.details["back"] = url_for("care.receipt", receipt_id=receipt_id)
+            error.details["back_text"] = "The receipt, with the difference"
+            raise
         return render.back(url_for("care.receipt", receipt_id=number), "It is as it was before.")
     done, problems = cleanup.undo_receipt(current.writable(), settings, receipt_id, settings.user)
     text = f"Put {filters.plural(done, 'transcript')} back."

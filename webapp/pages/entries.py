@@ -158,7 +158,10 @@ def _origin(store: Store, form: Mapping[str, str]) -> Origin | None:
     if found is None:
         return None
     # A copy of an edited text is no more that of the lines than the text is.
-    edited = entries.get(store, form["copy"]).updated_at != found.at
+    try:
+        edited = entries.get(store, form["copy"]).updated_at != found.at
+    except NotFound:
+        edited = trash.get(store, form["copy"]).entry.updated_at != found.at
     return found if edited else replace(found, at=0)
 
 

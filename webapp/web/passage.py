@@ -20,7 +20,7 @@ from webapp.transcripts import files, library, message, window
 from webapp.transcripts.library import Transcript
 
 _COLOUR = re.compile("\x1b\\[[0-9;]{0,30}m")
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _OWN_HEADING = re.compile(r"### (?:text|step-start|step-finish|snapshot)\b.*")
 _LEAD = re.compile(r"^(?:\s|[>#*+-]|\d{1,4}[.)](?=\s)|\[[ xX]\](?=\s))+")
 _LINK = re.compile(r"!?\[([^\]\n]{0,400})\]\([^)\n]{0,2000}\)")
@@ -130,7 +130,8 @@ def _of_lines(
         session, _ = find_session(settings.opencode_databases(), item.id)
     except MemoryAppError:
         session = None
-    scope = item.scope if item.scope.startswith("/") and len(item.scope) <= MAX_SCOPE else GLOBAL
+    scope = session.scope if session is not None else item.scope
+    scope = scope if scope.startswith("/") and len(scope) <= MAX_SCOPE else GLOBAL
     return Passage(
         name, item.title, tuple((row.number, row.text) for row in seen.rows),
         fitted(text, MAX_BODY, name, left),
