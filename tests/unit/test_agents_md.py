@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sqlite3
@@ -13,7 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from webapp.errors import (
     Conflict,
@@ -103,9 +106,7 @@ def test_the_files_of_a_project_without_any_are_its_own_and_the_global_one(
     found = agents_md.targets(str(project), None, places)
     assert [t.path for t in found] == [project / "AGENTS.md", places.config_dir / "AGENTS.md"]
     assert not any(t.exists or t.problem or t.warning for t in found)
-    assert {t.state for t in found} == {
-        "It is not there yet; OpenCode reads it from the next session on."
-    }
+    assert {t.state for t in found} == {"It is not there yet; once it is, OpenCode reads it."}
 
 
 def test_the_folder_of_a_session_is_offered_when_it_is_another_one_inside(
@@ -297,6 +298,12 @@ def test_a_folder_that_is_a_link_out_of_the_worktree_is_refused(
     (project / "sub").symlink_to(outside)
     found = agents_md.targets(str(project), session_in(project / "sub", project), places)
     assert "leads out of" in the(found, project / "sub" / "AGENTS.md").problem
+    # Nor does it make a link from the root to what is in it one that is meant.
+    (outside / "AGENTS.md").write_text("theirs\n")
+    (project / "AGENTS.md").symlink_to(outside / "AGENTS.md")
+    found = agents_md.targets(str(project), session_in(project / "sub", project), places)
+    assert "none of the files" in the(found, project / "AGENTS.md").problem
+    (project / "AGENTS.md").unlink()
     # The worktree itself may be reached through one.
     (tmp_path / "link").symlink_to(project)
     assert not root_of(tmp_path / "link", places).problem
@@ -377,6 +384,35 @@ def test_a_text_goes_to_the_end_of_a_headings_own_text_and_never_into_code(
             agents_md.propose(target, "New.", place)
 
 
+def test_underlined_headings_and_what_only_looks_like_one(project: Path, places: Places) -> None:
+    text = (
+        "---\ntitle: x\n# no heading\nname: y\n---\nShop\n====\nText.\n\nStyle\n---\n- item\n---\n\n---\n"
+        "| a |\n---\n    code\n---\n## End # #\n"
+    )
+    (project / "AGENTS.md").write_text(text)
+    target = root_of(project, places)
+    assert [(h.level, h.text) for h in agents_md.headings(target)] == [
+        (1, "Shop"), (2, "Style"), (2, "End #")
+    ]  # fmt: skip
+    after = agents_md.propose(target, "New.", "0").after.decode()
+    assert "Text.\n\nNew.\n\nStyle\n---\n" in after
+    assert "---\n\nNew.\n\n## End" in agents_md.propose(target, "New.", "1").after.decode()
+
+
+@pytest.mark.parametrize(
+    "line", ["# " + " " * 900_000 + "x", "#" * 900_000, " " * 900_000, "- " * 450_000, "`" * 900_000,
+             "# a" + " #" * 450_000, "x\n" * 450_000, "# x\n" * 200_000, "<!--" * 200_000]
+)  # fmt: skip
+def test_a_hostile_file_is_looked_through_in_one_pass(
+    line: str, project: Path, places: Places
+) -> None:
+    (project / "AGENTS.md").write_text(f"# One\n{line}\n")
+    target = root_of(project, places)
+    assert len(agents_md.headings(target)) <= 200
+    with contextlib.suppress(Conflict):  # a fence or a comment that is never closed
+        assert len("\n".join(agents_md.propose(target, "New.", END).diff)) < 20_000
+
+
 @pytest.mark.parametrize(
     ("end", "word"), [("```\ncode", "code block"), ("~~~~\ncode\n~~~", "code block"),
                       ("<!-- open", "comment")]
@@ -408,6 +444,37 @@ def test_the_difference_is_exactly_what_is_written(
         return
     plan = agents_md.propose(target, "New.\n\n\tAnd more.", place)
     assert patched(before, plan.diff) == plan.after
+
+
+PIECES = st.sampled_from(
+    ["# A", "## B", "text", "", "- item", "```", "~~~", "<!-- c", "-->", "---", "===", "    code", "\ufeff",
+     " ", "x" * 3_000, "\u2028", "```py"]
+)  # fmt: skip
+FILES = st.tuples(
+    st.lists(PIECES, max_size=12), st.sampled_from(["\n", "\r\n"]), st.booleans()
+).map(lambda made: (made[1].join(made[0]) + made[1] * made[2]).encode())
+
+
+@hypothesis.given(before=FILES, number=st.integers(-1, 4))
+def test_whatever_the_file_nothing_of_it_is_lost(before: bytes, number: int) -> None:
+    place = END if number < 0 else str(number)
+    try:
+        after = agents_md._with(before, "- New.\n\n# More", place, Path("/x"))
+    except (InvalidInput, Conflict):
+        return
+    diff = agents_md._diff(Path("/x"), before, after)
+    if b"\r" not in before and b"x" * 3_000 not in before:
+        assert patched(before, diff) == after
+    kept = after.decode()
+    if before.decode().removeprefix("\ufeff").strip():
+        # Every line is still there, in order, and the file ends as it did.
+        for line in before.decode().split("\n"):
+            assert line.rstrip("\r") in kept
+            kept = kept[kept.index(line.rstrip("\r")) + len(line.rstrip("\r")) :]
+        assert after.endswith(b"\n") is before.endswith(b"\n")
+    found, _ = agents_md._sections(after.decode().split("\n"))
+    # What was put there is a heading of the file, so it stands in no code and in no comment.
+    assert "More" in [text for _, _, text in found]
 
 
 def test_credentials_around_are_masked_and_one_in_the_text_is_refused(

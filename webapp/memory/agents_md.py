@@ -69,8 +69,6 @@ NEWER = (
 SCRATCH = "opencode-memory-"
 """What is in the name of a file that is still being written."""
 
-_PROJECT_RULES = (Rule.UPWARD,)
-_HOME_RULES = (Rule.GLOBAL, Rule.CLAUDE_HOME)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Zero width, bidirectional, line separators, and the tags and variation selectors that spell a text which
 # a model reads and nobody sees; not the joiners of an emoji.
@@ -79,7 +77,8 @@ _UNSEEN = re.compile(
     "\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
 )
 _FENCE = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})(?P<info>.*)")
-_HEADING = re.compile(r" {0,3}(?P<marks>#{1,6})(?:[ \t]+(?P<text>.*?))?(?:[ \t]+#+)?[ \t]*")
+_HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t]|\Z)")
+_UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
 _ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
 
 
@@ -202,14 +201,12 @@ def _project(
         names.append((folder / AGENTS, "The folder of the session"))
     others = [
         item.place for item in told.items
-        if item.rule in _PROJECT_RULES and os.path.basename(item.place) != AGENTS
+        if item.rule is Rule.UPWARD and os.path.basename(item.place) != AGENTS
         and Path(item.place).is_relative_to(root)
     ]  # fmt: skip
-    allowed = {
-        os.path.join(os.path.realpath(at), name)
-        for at in (root, *(p for p in (folder, *folder.parents) if p.is_relative_to(root)))
-        for name in FAMILY
-    }
+    real = Path(os.path.realpath(root))
+    folders = [Path(os.path.realpath(at)) for at in (root, folder, *folder.parents)]
+    allowed = {str(at / name) for at in folders if at.is_relative_to(real) for name in FAMILY}
     shadow = ""
     if others:
         name = os.path.basename(others[0])
@@ -282,7 +279,7 @@ def _target(
 
 def _state(told: Instructions, path: Path, exists: bool) -> str:
     if not exists:
-        return "It is not there yet; OpenCode reads it from the next session on."
+        return "It is not there yet; once it is, OpenCode reads it."
     for item in told.items:
         if item.place == str(path):
             if item.sent:
@@ -381,27 +378,41 @@ def _sections(lines: Sequence[str]) -> tuple[list[tuple[int, int, str]], str]:
     """The headings, each with its line (from 0), level and text, and what is still open at the end:
     `code`, `comment` or nothing. A fence counts at any indentation, as in an item of a list."""
     found: list[tuple[int, int, str]] = []
-    fence, comment = "", False
-    for number, raw in enumerate(lines):
+    fence, comment, above = "", False, ""
+    for number, raw in enumerate(lines[_front_matter(lines) :], _front_matter(lines)):
         line = raw.removeprefix("\ufeff").rstrip("\r") if number == 0 else raw.rstrip("\r")
+        # What an underline would make a heading of.
+        paragraph, above = above, ""
+        match = _FENCE.fullmatch(line)
         if comment:
             comment = "-->" not in line
-            continue
-        match = _FENCE.fullmatch(line)
-        if fence:
+        elif fence:
             if match and match["fence"].startswith(fence) and not match["info"].strip():
                 fence = ""
-            continue
-        if match and not (match["fence"][0] == "`" and "`" in match["info"]):
+        elif match and not (match["fence"][0] == "`" and "`" in match["info"]):
             fence = match["fence"]
-            continue
-        if line.lstrip().startswith("<!--"):
+        elif line.lstrip().startswith("<!--"):
             comment = "-->" not in line
-            continue
-        heading = _HEADING.fullmatch(line)
-        if heading:
-            found.append((number, len(heading["marks"]), (heading["text"] or "").strip()))
+        elif heading := _HEADING.match(line):
+            text = line[heading.end() :].strip()
+            bare = text.rstrip("#")
+            closed = not bare or bare[-1] in " \t"
+            found.append((number, len(heading[1]), bare.strip() if closed else text))
+        elif paragraph and _UNDERLINE.fullmatch(line):
+            found.append((number - 1, 1 if "=" in line else 2, paragraph.strip()))
+        elif not line.startswith(("    ", "\t", "|", ">")) and not _ITEM.match(line):
+            above = line
     return found, "code" if fence else "comment" if comment else ""
+
+
+def _front_matter(lines: Sequence[str]) -> int:
+    """The lines of settings that some programs keep at the top, between two lines of `---`."""
+    if lines[0].removeprefix("\ufeff").rstrip() != "---":
+        return 0
+    for number, line in enumerate(lines[1:200], 1):
+        if line.rstrip() == "---":
+            return number + 1
+    return 0
 
 
 def check(text: str) -> str:
