@@ -81,7 +81,7 @@ def _of_entry(store: Store, entry_id: str) -> Passage:
     body = secrets.mask(plain(entry.body))
     return Passage(
         "an entry", "", (), fitted(body, MAX_BODY, "the entry"),
-        secrets.mask(plain(entry.title))[:MAX_TITLE],
+        secrets.mask(" ".join(plain(entry.title).split()))[:MAX_TITLE],
         # For another scope: global, and of a global one the person says which.
         GLOBAL if entry.scope != GLOBAL else "", entry.kind, entry.tags, origins.of(store, entry.id),
         entry, None, {"entry": entry.id},
