@@ -221,11 +221,13 @@ def _project(
             f"OpenCode's older runtime reads {_listed(others)} today and would read a new {AGENTS} in its"
             f" place. The newer one, which this session is of, reads {AGENTS} only."
         )
-    where = "What OpenCode reads of this project today"
-    if newer:
-        where = "What OpenCode's older runtime reads of this project today"
     warning = NEWER if newer else ""
-    read = [_target(told, Path(place), root, allowed, where, warning) for place in others]
+    read = [
+        _target(
+            told, Path(place), root, allowed, f"The project's {os.path.basename(place)}", warning
+        )
+        for place in others
+    ]
     own = []
     for path, where in names:
         warning = "" if os.path.lexists(path) else shadow
@@ -252,7 +254,7 @@ def _home(told: Instructions, home: Path, places: Places, newer: bool) -> Iterat
     for place in others:
         base = places.home / ".claude"
         inside = {os.path.join(os.path.realpath(base), CLAUDE)}
-        where = "Claude Code's global file, which OpenCode reads today"
+        where = "Claude Code's file for every project of this machine"
         yield replace(
             _target(told, Path(place), base, inside, where, NEWER if newer else ""), everywhere=True
         )
