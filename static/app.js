@@ -92,6 +92,11 @@
     else if (key === "f") { const button = $("[data-fold]"); if (button) button.click(); }
     else if (key === "m") toggleMessage();
     else if (key === "y") copyLink();
+    else if (key === "p") {
+      const one = $(".active [data-promote]") || $("[data-promote]:enabled, a[data-promote]");
+      if (one) one.click();
+      else if (record) say("Click a line number first, then promote it.");
+    }
     else if (key === "[" || key === "]") { const link = $(`.bar a[rel="${key === "[" ? "prev" : "next"}"]`); if (link) link.click(); }
   });
 
@@ -107,6 +112,9 @@
       row.classList.toggle("selected", n >= first && n <= last);
     });
     $("[data-copy]", record).disabled = false;
+    const promote = $("[data-promote]", record);
+    promote.form.elements.lines.value = first === last ? first : `${first}-${last}`;
+    promote.disabled = false;
   };
   const address = (first, last) => `${record.dataset.base}/${first === last ? first : `${first}-${last}`}`;
   // The same fold as webapp/lines.py: fingerprint().

@@ -155,6 +155,11 @@ class Settings:
         """Where the transcripts live, one folder per scope below it."""
         return self.data_dir / "transcripts"
 
+    @property
+    def backups_dir(self) -> Path:
+        """Where the former text of an instruction file is kept that was written to."""
+        return self.data_dir / "backups"
+
     def opencode_databases(self) -> list[Path]:
         """OpenCode's databases: the one that is set, else `opencode.db` and the `opencode-*.db`
         that other channels write beside it. Looked up anew each time, since OpenCode may be
