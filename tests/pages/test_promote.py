@@ -502,7 +502,7 @@ def test_each_file_that_cannot_be_written_says_why(site: Any, project: Path) -> 
     path = project / "AGENTS.md"
     path.write_bytes(b"x" * 5_000_000)
     page = site.get(f"/promote?session={KEYS}&lines=15&to=file")
-    assert "more than 1,000,000 bytes" in page.text
+    assert "more than 250,000 bytes" in page.text
     path.unlink()
     os.mkfifo(path)
     page = site.get(f"/promote?session={KEYS}&lines=15&to=file")

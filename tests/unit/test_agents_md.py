@@ -27,7 +27,7 @@ from webapp.errors import (
     Unreadable,
 )
 from webapp.memory import agents_md
-from webapp.memory.agents_md import END, MAX_FILE, Target
+from webapp.memory.agents_md import END, MAX_FILE, Target, proposal, writing
 from webapp.opencode import Session
 from webapp.settings import Places, Settings
 from webapp.store import Store, receipts
@@ -237,7 +237,7 @@ def test_what_is_no_text_file_of_a_bearable_size_is_not_touched(
     path.write_bytes("text\n".encode("utf-16-le"))
     assert "NUL" in problem()
     path.write_bytes(b"x" * (MAX_FILE + 1))
-    assert "more than 1,000,000 bytes" in problem()
+    assert "more than 250,000 bytes" in problem()
     path.write_bytes(b"x" * MAX_FILE)
     assert not problem()
     path.chmod(0o400)
@@ -392,16 +392,17 @@ def test_underlined_headings_and_what_only_looks_like_one(project: Path, places:
     (project / "AGENTS.md").write_text(text)
     target = root_of(project, places)
     assert [(h.level, h.text) for h in agents_md.headings(target)] == [
-        (1, "Shop"), (2, "Style"), (2, "End #")
+        (1, "Shop"), (2, "Style"), (2, "| a |"), (2, "End #")
     ]  # fmt: skip
     after = agents_md.propose(target, "New.", "0").after.decode()
     assert "Text.\n\nNew.\n\nStyle\n---\n" in after
-    assert "---\n\nNew.\n\n## End" in agents_md.propose(target, "New.", "1").after.decode()
+    assert "---\n\nNew.\n\n## End" in agents_md.propose(target, "New.", "2").after.decode()
 
 
 @pytest.mark.parametrize(
-    "line", ["# " + " " * 900_000 + "x", "#" * 900_000, " " * 900_000, "- " * 450_000, "`" * 900_000,
-             "# a" + " #" * 450_000, "x\n" * 450_000, "# x\n" * 200_000, "<!--" * 200_000]
+    "line", ["# " + " " * 240_000 + "x", "#" * 240_000, " " * 240_000, "- " * 120_000, "`" * 240_000,
+             "# a" + " #" * 120_000, "x\n" * 120_000, "# x\n" * 60_000, "<!--" * 60_000, ">" * 240_000,
+             "[" * 240_000, "- x\n" * 60_000, "---\n" * 60_000]
 )  # fmt: skip
 def test_a_hostile_file_is_looked_through_in_one_pass(
     line: str, project: Path, places: Places
@@ -414,15 +415,14 @@ def test_a_hostile_file_is_looked_through_in_one_pass(
 
 
 @pytest.mark.parametrize(
-    ("end", "word"), [("```\ncode", "code block"), ("~~~~\ncode\n~~~", "code block"),
-                      ("<!-- open", "comment")]
+    "end", ["```\ncode", "~~~~\ncode\n~~~", "<!-- open", "<pre>\nopen", "<script>", "<![CDATA[ x"]
 )  # fmt: skip
 def test_nothing_is_put_into_a_block_that_is_not_closed(
-    end: str, word: str, project: Path, places: Places
+    end: str, project: Path, places: Places
 ) -> None:
     (project / "AGENTS.md").write_text(f"# One\n\n# Two\n{end}\n")
     target = root_of(project, places)
-    with pytest.raises(Conflict, match=f"last {word} .* is not closed"):
+    with pytest.raises(Conflict, match="is not closed"):
         agents_md.propose(target, "New.", END)
     assert agents_md.propose(target, "New.", "0").after.startswith(b"# One\n\nNew.\n\n# Two")
 
@@ -459,10 +459,10 @@ FILES = st.tuples(
 def test_whatever_the_file_nothing_of_it_is_lost(before: bytes, number: int) -> None:
     place = END if number < 0 else str(number)
     try:
-        after = agents_md._with(before, "- New.\n\n# More", place, Path("/x"))
+        after = proposal._with(before, "- New.\n\n# More", place, Path("/x"))
     except (InvalidInput, Conflict):
         return
-    diff = agents_md._diff(Path("/x"), before, after)
+    diff = proposal.difference(Path("/x"), before, after)
     if b"\r" not in before and b"x" * 3_000 not in before:
         assert patched(before, diff) == after
     kept = after.decode()
@@ -472,7 +472,7 @@ def test_whatever_the_file_nothing_of_it_is_lost(before: bytes, number: int) -> 
             assert line.rstrip("\r") in kept
             kept = kept[kept.index(line.rstrip("\r")) + len(line.rstrip("\r")) :]
         assert after.endswith(b"\n") is before.endswith(b"\n")
-    found, _ = agents_md._sections(after.decode().split("\n"))
+    found, _ = proposal._sections(after.decode())
     # What was put there is a heading of the file, so it stands in no code and in no comment.
     assert "More" in [text for _, _, text in found]
 
@@ -624,7 +624,7 @@ def test_a_forged_receipt_reaches_no_other_file(
     victim = tmp_path / "victim.txt"
     victim.write_text("keep\n")
     (project / "AGENTS.md").symlink_to(victim)
-    digest = agents_md._digest(b"keep\n")
+    digest = writing._digest(b"keep\n")
     forged: tuple[dict[str, Any], ...] = (
         {"file": str(victim), "diff": [], "was": None, "is": digest},
         {"file": str(project / "AGENTS.md"), "diff": [], "was": None, "is": digest},
@@ -685,13 +685,13 @@ def test_a_file_that_came_to_be_there_is_not_overwritten(
     project: Path, places: Places, store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = root_of(project, places)
-    real = agents_md._appear
+    real = writing._appear
 
     def late(scratch: Path, file: Path) -> None:
         file.write_text("theirs\n")
         real(scratch, file)
 
-    monkeypatch.setattr(agents_md, "_appear", late)
+    monkeypatch.setattr(writing, "_appear", late)
     with pytest.raises(Conflict, match="come to be there meanwhile"):
         written(store, settings, target, "New.")
     assert target.file.read_text() == "theirs\n"

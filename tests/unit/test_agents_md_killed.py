@@ -22,6 +22,7 @@ PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from webapp.memory import agents_md
+from webapp.memory.agents_md import writing
 from webapp.settings import load
 from webapp.store import Store
 
@@ -41,13 +42,13 @@ with Store(settings.db).session() as store:
     target = agents_md.targets(project, None, settings.places)[0]
     plan = agents_md.propose(target, "New.", "end")
     if where == "before the receipt":
-        agents_md.receipts.write = kill
+        writing.receipts.write = kill
     elif where == "before the file":
-        agents_md._put = kill
+        writing._put = kill
     elif where == "within the file":
-        agents_md.os.replace = kill
+        writing.os.replace = kill
     elif where == "after the file":
-        agents_md._put = then_kill(agents_md._put)
+        writing._put = then_kill(writing._put)
     agents_md.write(store, settings.backups_dir, target, "New.", "end", plan.fingerprint, "tester",
                     project, {})
 """
