@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import exporting, library, process, reading, searching
+from bench import exporting, library, process, reading, searching, sessions
 from bench.measure import Row, table
 from bench.place import Place
 
@@ -32,6 +32,7 @@ MEASURES: dict[str, Callable[[Place], Iterator[Row]]] = {
     "library": library.search,
     "crowd": library.starve,
     "export": exporting.export,
+    "sessions": sessions.pages,
     "memory": process.memory,
 }
 

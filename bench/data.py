@@ -275,3 +275,62 @@ def make_session(path: Path, parts: int) -> None:
                     "INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)",
                     (f"prt_{number:08}_{part}", message, SESSION, at, at, json.dumps(body)),
                 )
+
+
+PARTS_A_SESSION = 100
+_MESSAGES = 10
+
+
+def session_name(number: int) -> str:
+    """The id of a session among many."""
+    return f"ses_{number:08}"
+
+
+def make_sessions(path: Path, count: int) -> None:
+    """A database of OpenCode's with so many sessions of PARTS_A_SESSION short parts each, in twenty
+    projects; every fortieth has an error."""
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("PRAGMA journal_mode = wal")
+        db.execute("PRAGMA synchronous = off")
+        for statement in (
+            *_OPENCODE, "CREATE INDEX session_project_idx ON session (project_id)",
+            "CREATE INDEX session_parent_idx ON session (parent_id)",
+        ):  # fmt: skip
+            db.execute(statement)
+        projects = ((f"p{n}", f"/home/demo/project-{n}") for n in range(20))
+        db.executemany("INSERT INTO project VALUES (?, ?)", projects)
+        db.executemany(
+            "INSERT INTO session VALUES (?, ?, NULL, ?, ?, '1.18.33', NULL, ?, ?, NULL)",
+            (
+                (session_name(n), f"p{n % 20}", f"/home/demo/project-{n % 20}", f"A talk {n}",
+                 NOW + n * 1000, NOW + n * 1000 + 999)
+                for n in range(count)
+            ),
+        )  # fmt: skip
+        db.executemany("INSERT INTO message VALUES (?, ?, ?, ?, ?)", _short_messages(count))
+        db.executemany("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)", _short_parts(count))
+
+
+def _short_messages(count: int) -> Iterator[tuple[object, ...]]:
+    for number in range(count):
+        for place in range(_MESSAGES):
+            at = NOW + number * 1000 + place
+            role = "user" if place % 2 == 0 else "assistant"
+            facts: dict[str, object] = {
+                "role": role, "time": {"created": at, "completed": at}, "agent": "build",
+                "modelID": "model", "providerID": "provider", "cost": 0.01,
+                "tokens": {"input": 900, "output": 20, "cache": {"read": 5, "write": 0}},
+            }  # fmt: skip
+            if number % 40 == 0 and place == 5:
+                facts["error"] = {"name": "APIError", "data": {"message": "It failed."}}
+            yield f"msg_{number:08}_{place}", session_name(number), at, at, json.dumps(facts)
+
+
+def _short_parts(count: int) -> Iterator[tuple[object, ...]]:
+    data = json.dumps({"type": "text", "text": "A short text that stands for what was said."})
+    for number in range(count):
+        for place in range(PARTS_A_SESSION):
+            message = place * _MESSAGES // PARTS_A_SESSION
+            at = NOW + number * 1000 + message
+            yield (f"prt_{number:08}_{place:03}", f"msg_{number:08}_{message}", session_name(number),
+                   at, at, data)  # fmt: skip

@@ -46,7 +46,7 @@ def export(place: Place) -> Iterator[Row]:
             )
         return once(db, home)
 
-    anew, grown, bare = in_turn(first, again, lambda: timed(lambda: _read(db)), rounds=5)
+    anew, grown, bare = in_turn(first, again, lambda: timed(lambda: read_bare(db)), rounds=5)
     yield compared(f"export of {what}; the rows in bare sqlite3", anew, bare, 3)
     yield compared(f"export of one message more, {what}; the rows in bare sqlite3", grown, bare, 3)
     done = subprocess.run(
@@ -69,7 +69,7 @@ def once(db: Path, home: Path) -> float:
         return timed(lambda: export_session(store, settings, session))
 
 
-def _read(db: Path) -> int:
+def read_bare(db: Path) -> int:
     """The same rows in the same order, and nothing else."""
     size = 0
     with closing(sqlite3.connect(f"file:{db}?mode=ro", uri=True)) as connection:

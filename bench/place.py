@@ -24,6 +24,7 @@ class Place:
         self.library_bytes = 1_000_000_000 if quick else 10_000_000_000
         self.files = 2_000 if quick else 20_000
         self.parts = 5_000 if quick else 50_000
+        self.session_count = 5_000 if quick else 50_000
 
     def home(self, name: str) -> Path:
         """A home folder, empty at first."""
@@ -97,3 +98,29 @@ class Place:
         path = self.folder / "long.db"
         data.make_session(path, self.parts)
         return path
+
+    @functools.cached_property
+    def long_session(self) -> Path:
+        """A home whose OpenCode has that session alone."""
+        return self._opencode("long-session", self.session)
+
+    @functools.cached_property
+    def sessions(self) -> Path:
+        """A home whose OpenCode has very many sessions."""
+        path = self.folder / "sessions.db"
+        data.make_sessions(path, self.session_count)
+        return self._opencode("sessions", path)
+
+    @functools.cached_property
+    def few_sessions(self) -> Path:
+        """A home whose OpenCode has a hundred sessions of the same kind."""
+        path = self.folder / "few-sessions.db"
+        data.make_sessions(path, 100)
+        return self._opencode("few-sessions", path)
+
+    def _opencode(self, name: str, database: Path) -> Path:
+        home = self.home(name)
+        target = settings_of(home).opencode_dir / "opencode.db"
+        target.parent.mkdir(parents=True)
+        os.link(database, target)
+        return home

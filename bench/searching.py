@@ -15,6 +15,10 @@ from bench import data
 from bench.measure import Row, Times, alone, compared, in_turn, timed
 from bench.place import Place
 from bench.server import FRAGMENT, Server, settings_of
+from webapp.memory.query import SearchQuery
+from webapp.memory.search import search as find
+from webapp.memory.similar import similar
+from webapp.store import Store
 
 RANKED = (
     "SELECT e.* FROM webapp_words w JOIN entries e ON e.rowid = w.rowid"
@@ -80,6 +84,21 @@ def search(place: Place) -> Iterator[Row]:
             with _agent(settings_of(place.full).db, pause=0.1):
                 what = f"{what}, 10 entries written a second"
                 yield from _both(server, small, what, text, (db, sql, params))
+    yield _close_entries(settings_of(place.full).db)
+
+
+def _close_entries(path: Path) -> Row:
+    """What is close to a draft, against a search of a common word, both without a page."""
+    with Store(path).session() as store:
+        ((scope, title, body),) = store.rows(
+            "SELECT scope, title, body FROM entries WHERE length(body) > 400 LIMIT 1"
+        )
+        ours, search = in_turn(
+            lambda: timed(lambda: similar(store, scope, f"{title} again", f"{body} And more.")),
+            lambda: timed(lambda: find(store, SearchQuery(data.COMMON))),
+            rounds=15, warm=3,
+        )  # fmt: skip
+    return compared("close entries of a draft; a search of a common word", ours, search, 1)
 
 
 def _page_costs(small: Server, empty: Server) -> list[Row]:

@@ -88,14 +88,20 @@ class Server:
 
     def get(self, path: str, headers: Mapping[str, str] | None = None, **args: str) -> Answer:
         """Asks for a page on a connection that is kept, as a browser does."""
-        target = path + ("?" + urlencode(args) if args else "")
+        return self._ask(path + ("?" + urlencode(args) if args else ""), headers, 200)
+
+    def unchanged(self, path: str, tag: str) -> Answer:
+        """Asks for what has not changed since its tag was told."""
+        return self._ask(path, {"If-None-Match": tag}, 304)
+
+    def _ask(self, target: str, headers: Mapping[str, str] | None, status: int) -> Answer:
         start = time.perf_counter()
         self._connection.request("GET", target, headers=dict(headers or {}))
         response = self._connection.getresponse()
         first_byte = time.perf_counter() - start
         body = response.read()
         whole = time.perf_counter() - start
-        if response.status != 200:
+        if response.status != status:
             raise RuntimeError(f"{target} answered {response.status}: {body[:300]!r}")
         return Answer(first_byte, whole, body)
 

@@ -92,6 +92,11 @@
     else if (key === "f") { const button = $("[data-fold]"); if (button) button.click(); }
     else if (key === "m") toggleMessage();
     else if (key === "y") copyLink();
+    else if (key === "p") {
+      const one = $(".active [data-promote]") || $("[data-promote]:enabled, a[data-promote]");
+      if (one) one.click();
+      else if (record) say("Click a line number first, then promote it.");
+    }
     else if (key === "[" || key === "]") { const link = $(`.bar a[rel="${key === "[" ? "prev" : "next"}"]`); if (link) link.click(); }
   });
 
@@ -107,6 +112,9 @@
       row.classList.toggle("selected", n >= first && n <= last);
     });
     $("[data-copy]", record).disabled = false;
+    const promote = $("[data-promote]", record);
+    promote.form.elements.lines.value = first === last ? first : `${first}-${last}`;
+    promote.disabled = false;
   };
   const address = (first, last) => `${record.dataset.base}/${first === last ? first : `${first}-${last}`}`;
   // The same fold as webapp/lines.py: fingerprint().
@@ -268,15 +276,20 @@
     const style = getComputedStyle(document.documentElement);
     const token = (name) => style.getPropertyValue(name).trim();
     const marks = JSON.parse(box.dataset.marks);
+    const small = box.classList.contains("small");
+    const at = Number(box.dataset.at) || 0;
+    const most = Math.max(...JSON.parse(box.dataset.tokens));
+    // A limit far above the line would press it flat; the heading tells it then.
+    const usable = Number(box.dataset.usable) <= most * 4 ? Number(box.dataset.usable) : 0;
     const axis = { stroke: token("--soft"), grid: { stroke: token("--line"), width: 1 }, ticks: { stroke: token("--line") } };
     const short = (n) => (n >= 1e6 ? `${n / 1e6}M` : n >= 1e3 ? `${n / 1e3}k` : String(n));
     const whole = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6];
     box.replaceChildren();
     new uPlot({
       padding: [10, 24, 0, 0],
-      width: box.clientWidth, height: 170, legend: { live: true },
-      scales: { x: { time: false }, y: { range: (_u, _low, high) => [0, high * 1.08 || 1] } },
-      axes: [{ ...axis, incrs: whole, space: 60 }, { ...axis, size: 52, incrs: whole, values: (_u, ticks) => ticks.map(short) }],
+      width: box.clientWidth, height: small ? 104 : 170, legend: { show: !small },
+      scales: { x: { time: false }, y: { range: (_u, _low, high) => [0, Math.max(high, usable) * 1.08 || 1] } },
+      axes: [{ ...axis, incrs: whole, space: 60, size: small ? 28 : 50 }, { ...axis, size: 52, incrs: whole, values: (_u, ticks) => ticks.map(short) }],
       series: [
         { label: "message", value: (_u, n) => (n == null ? "" : `${n.toLocaleString("en")}${marks.includes(n) ? " (compacted)" : ""}`) },
         { label: "tokens in context", stroke: token("--record"), fill: token("--hover"), width: 1.5, points: { show: JSON.parse(box.dataset.numbers).length < 60, size: 4 },
@@ -288,12 +301,28 @@
         ctx.strokeStyle = token("--context");
         ctx.lineWidth = 1.5 * devicePixelRatio;
         ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
-        for (const mark of marks) {
-          const x = Math.round(plot.valToPos(mark, "x", true));
+        const line = (x1, y1, x2, y2) => {
           ctx.beginPath();
-          ctx.moveTo(x, bbox.top);
-          ctx.lineTo(x, bbox.top + bbox.height);
+          ctx.moveTo(x1, y1);
+          ctx.lineTo(x2, y2);
           ctx.stroke();
+        };
+        const upright = (n) => {
+          const x = Math.round(plot.valToPos(n, "x", true));
+          line(x, bbox.top, x, bbox.top + bbox.height);
+        };
+        marks.forEach(upright);
+        ctx.setLineDash([]);
+        if (usable) {
+          const y = Math.round(plot.valToPos(usable, "y", true));
+          ctx.strokeStyle = token("--bad");
+          ctx.lineWidth = devicePixelRatio;
+          line(bbox.left, y, bbox.left + bbox.width, y);
+        }
+        if (at) {
+          ctx.strokeStyle = token("--accent");
+          ctx.lineWidth = 3 * devicePixelRatio;
+          upright(at);
         }
         ctx.restore();
       }] },

@@ -69,21 +69,29 @@ TABLE: tuple[Setting, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where OpenCode looks for its configuration and instructions, and what of its environment
-    changes that (packages/opencode/src/flag/flag.ts, packages/core/src/global.ts).
+    """Where OpenCode looks for its configuration, its instructions and its catalogue of models, and
+    what of its environment changes that (packages/opencode/src/flag/flag.ts,
+    packages/core/src/global.ts).
 
-    This is our environment: an OpenCode started with another one may look elsewhere. `environment`
-    and `config_content` may hold credentials, so neither shows in a repr.
+    This is our environment: an OpenCode started with another one may look elsewhere. `autocompact`
+    is false with OPENCODE_DISABLE_AUTOCOMPACT; `output_max` is the most tokens that a model is asked
+    to write, where the environment sets it. `environment` and `config_content` may hold credentials,
+    so neither shows in a repr.
     """
 
     home: Path
     config_dir: Path
+    cache_dir: Path
     own_config_dir: Path | None = None
     config_file: Path | None = None
     config_content: str = field(default="", repr=False)
     managed_dir: Path = Path("/etc/opencode")
+    models_path: Path | None = None
+    models_url: str = ""
     claude: bool = True
     project: bool = True
+    autocompact: bool = True
+    output_max: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -98,6 +106,7 @@ def places(environ: Mapping[str, str] | None = None) -> Places:
     def path(name: str) -> Path | None:
         return Path(env[name]).absolute() if env.get(name) else None
 
+    most = env.get("OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX", "")
     return Places(
         home=home,
         config_dir=Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "opencode",
@@ -107,10 +116,15 @@ def places(environ: Mapping[str, str] | None = None) -> Places:
         managed_dir=Path(
             "/Library/Application Support/opencode" if sys.platform == "darwin" else "/etc/opencode"
         ),
+        cache_dir=Path(env.get("XDG_CACHE_HOME") or home / ".cache") / "opencode",
+        models_path=path("OPENCODE_MODELS_PATH"),
+        models_url=env.get("OPENCODE_MODELS_URL", ""),
         claude=not (
             is_set("OPENCODE_DISABLE_CLAUDE_CODE") or is_set("OPENCODE_DISABLE_CLAUDE_CODE_PROMPT")
         ),
         project=env.get("OPENCODE_DISABLE_PROJECT_CONFIG", "").lower() not in ("1", "true"),
+        autocompact=env.get("OPENCODE_DISABLE_AUTOCOMPACT", "").lower() not in ("1", "true"),
+        output_max=int(most) if re.fullmatch(r"0*[1-9][0-9]{0,9}", most) else None,
         environment=env,
     )
 
@@ -142,6 +156,11 @@ class Settings:
     def transcripts_dir(self) -> Path:
         """Where the transcripts live, one folder per scope below it."""
         return self.data_dir / "transcripts"
+
+    @property
+    def backups_dir(self) -> Path:
+        """Where the former text of an instruction file is kept that was written to."""
+        return self.data_dir / "backups"
 
     def opencode_databases(self) -> list[Path]:
         """OpenCode's databases: the one that is set, else `opencode.db` and the `opencode-*.db`

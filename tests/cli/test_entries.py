@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from webapp.store import Store
+
 TOKEN = "ghp_" + "FakeFixture0" * 3
 KEY = "sk-ant-" + "api03-" + "FAKE0fixture1" * 7 + "AA"
 
@@ -204,6 +206,23 @@ def test_json_holds_previews_and_show_the_whole(cli: Any) -> None:
     assert len(preview["body"]) == 500 and preview["truncated"] is True
     assert len(entry(cli, entry_id)["body"]) == 5000
     assert cli.done("show", entry_id).out.endswith("\n\n" + "b" * 5000 + "\n")
+
+
+def test_show_tells_from_which_lines_an_entry_was_taken(cli: Any) -> None:
+    entry_id = cli.save("T", "b")
+    assert cli.done("show", entry_id, "--json").data["origin"] is None
+    with Store(cli.db).session() as store, store.writing():
+        store.rows(
+            "INSERT INTO origins SELECT id, 'ses a/b', 120, 140, '0123abcd', updated_at FROM entries"
+        )
+    link = "/transcripts/ses%20a%2Fb/120-140?h=0123abcd#L120"
+    assert cli.done("show", entry_id, "--json").data["origin"] == {
+        "session": "ses a/b", "title": "ses a/b", "lines": "120-140", "hash": "0123abcd",
+        "edited": False, "link": link,
+    }  # fmt: skip
+    cli.save("T", "c")
+    out = cli.done("show", entry_id).out
+    assert f"from lines 120-140 of ses a/b; the entry was edited since\n    {link}" in out
 
 
 # forget, restore, stats -------------------------------------------------------------------------

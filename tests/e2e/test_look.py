@@ -48,6 +48,7 @@ PAGES = {
     "nothing found": "/?q=zzzzzz",
     "lines": "/?tab=transcripts&q=busy",
     "new entry": "/entries/new",
+    "close entries": "/entries/new?title=Use+WAL+and+no+busy+timeout&scope=/home/demo/shop",
     "trash": "/trash",
     "sessions": "/sessions?order=project",
     "sessions with errors": "/sessions?errors=1",
@@ -96,6 +97,9 @@ def test_every_page(
     paths["other session"] = str(page.locator("tbody a").first.get_attribute("href")).replace(
         "/transcripts/", "/sessions/"
     )
+    session = paths["session"].split("/")[2]
+    paths["promote"] = f"/promote?session={session}&lines=200-204"
+    paths["promote into a file"] = f"/promote?session={session}&lines=200-240&to=file"
     paths["message"] = paths["transcript"] + "&md=200"
     page.goto(f"{site.url}/transcripts?q=odd+line+ends")
     paths["colours"] = str(page.locator("tbody a").first.get_attribute("href")) + "/50?ansi=1&q=SKU"

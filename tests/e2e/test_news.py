@@ -59,6 +59,7 @@ def site(server: Callable[..., Any], opencode: OpenCode) -> Any:
 @pytest.mark.parametrize(
     ("path", "text"),
     [(f"/sessions/{SESSION}", "1 new message"), (f"/transcripts/{SESSION}", "5 new lines"),
+     (f"/context/{SESSION}", "1 new message"),
      ("/sessions", "1 session went on"), ("/transcripts", "1 session went on")],
 )  # fmt: skip
 def test_what_is_new_is_told_within_three_seconds_and_the_place_is_kept(
@@ -77,7 +78,7 @@ def test_what_is_new_is_told_within_three_seconds_and_the_place_is_kept(
     page.locator("#news a").click()
     page.wait_for_function("!window.stayed")
     expect(page.locator("#news")).to_be_hidden()
-    if path != "/sessions" and path != "/transcripts":
+    if path.startswith(("/sessions/", "/transcripts/")):
         expect(
             page.locator(".msg .prose p, .row code").filter(has_text="Three.")
         ).to_be_in_viewport()

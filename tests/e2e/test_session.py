@@ -31,7 +31,7 @@ def site(server: Callable[..., Any], tmp_path: Path) -> Any:
         )
         for n in range(COUNT):
             data = {"role": "assistant", "time": {"created": n, "completed": n},
-                    "tokens": {"total": 100 * n}, "summary": n == 90}  # fmt: skip
+                    "tokens": {"total": 100 * n}, "summary": n == 90, "finish": "stop"}  # fmt: skip
             name = f"{n:04d}"
             connection.execute(
                 "INSERT INTO message (id, session_id, time_created, time_updated, data)"
@@ -82,3 +82,12 @@ def test_without_script_a_session_is_read_page_by_page(
     expect(page.locator(".msg").first).to_have_id("msg_0000")
     page.get_by_text("raw", exact=True).first.click()
     expect(page.locator(".raw pre").first).to_be_visible()
+
+
+def test_the_context_of_a_session_is_drawn_with_the_moment_that_is_looked_at(
+    site: Any, page: Page
+) -> None:
+    page.goto(f"{site.url}/context/ses_long?before=msg_0090")
+    expect(page.locator(".chart.small canvas")).to_be_visible()
+    expect(page.get_by_text("this moment is message 91")).to_be_visible()
+    expect(page.locator("#seen-head")).to_contain_text("8,900 tokens")

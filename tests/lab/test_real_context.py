@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lab.conftest import NEEDS_LAB, Played, play
 from webapp.opencode import History, Why, find_session, messages, reading, seen_by_model
 
-LAB = Path(__file__).parents[3] / "shared" / "opencode-lab"
-BINARY = os.environ.get("OPENCODE_BIN", "")
 CONFIG = {"compaction": {"auto": False, "preserve_recent_tokens": 1500}}
 TITLE = "Count the rows"
 SCENARIO = {
@@ -38,21 +33,15 @@ SCENARIO = {
     ],
 }  # fmt: skip
 
-pytestmark = [
-    pytest.mark.opencode,
-    pytest.mark.skipif(not BINARY, reason="needs a real OpenCode: set OPENCODE_BIN to its binary"),
-    pytest.mark.skipif(not LAB.is_dir(), reason=f"the OpenCode lab is not at {LAB}"),
-]
+pytestmark = NEEDS_LAB
 
 
 class Lab:
     """A running OpenCode, its database and what its model is sent."""
 
-    def __init__(self, port: int, root: Path, session: str, log: Path) -> None:
-        self.port = port
-        self.db = root / "data" / "opencode" / "opencode.db"
-        self.session = session
-        self.log = log
+    def __init__(self, played: Played) -> None:
+        self.port, self.db, self.log = played.port, played.db, played.log
+        self.session = played.sessions[TITLE]
 
     def call(self, path: str, body: dict[str, Any] | None = None) -> Any:
         request = urllib.request.Request(
@@ -90,28 +79,8 @@ class Lab:
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
     """A real OpenCode that has played SCENARIO and waits for more."""
-    scenario, config = tmp_path / "scenario.json", tmp_path / "config.json"
-    scenario.write_text(json.dumps(SCENARIO))
-    config.write_text(json.dumps(CONFIG))
-    log, root = tmp_path / "requests.jsonl", tmp_path / "lab"
-    process = subprocess.Popen(
-        [sys.executable, str(LAB / "make_sessions.py"), "--opencode", BINARY, "--root", str(root),
-         "--scenario", str(scenario), "--config", str(config), "--log", str(log), "--keep"],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        with closing(process.stdout):
-            line = process.stdout.readline()
-            assert line, "the lab did not start"
-            found = json.loads(line)
-            yield Lab(found["opencode"], root, found["sessions"][TITLE], log)
-    finally:
-        os.killpg(process.pid, 15)
-        process.wait(20)
-        # Some of 1.14 and 1.15 outlive a SIGTERM; the group is this test's own.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, 9)
+    with play(tmp_path, SCENARIO, CONFIG) as played:
+        yield Lab(played)
 
 
 def test_what_is_shown_is_what_is_sent_next(lab: Lab, wire: Any) -> None:

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import threading
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lab.conftest import NEEDS_LAB, Played, play
 from webapp import settings as setting_table
-from webapp.opencode import Instructions, find_session, instructions, reading
+from webapp.opencode import Instructions, find_session, instructions, read_config, reading
 
-LAB = Path(__file__).parents[3] / "shared" / "opencode-lab"
-BINARY = os.environ.get("OPENCODE_BIN", "")
-
-pytestmark = [
-    pytest.mark.opencode,
-    pytest.mark.skipif(not BINARY, reason="needs a real OpenCode: set OPENCODE_BIN to its binary"),
-    pytest.mark.skipif(not LAB.is_dir(), reason=f"the OpenCode lab is not at {LAB}"),
-]
+pytestmark = NEEDS_LAB
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -46,14 +36,10 @@ class Handler(BaseHTTPRequestHandler):
 class Lab:
     """A running OpenCode and what its model is sent."""
 
-    def __init__(self, found: dict[str, Any], root: Path, log: Path, address: str) -> None:
-        self.port = found["opencode"]
-        self.made = found["sessions"]
-        self.root = root
-        self.project = root / "shop"
-        self.db = root / "data" / "opencode" / "opencode.db"
-        self.log = log
-        self.address = address
+    def __init__(self, played: Played, address: str) -> None:
+        self.port, self.made, self.root = played.port, played.sessions, played.root
+        self.project = played.root / "shop"
+        self.db, self.log, self.address = played.db, played.log, address
 
     def post(self, path: str, folder: Path, body: dict[str, Any]) -> Any:
         query = urllib.parse.urlencode({"directory": str(folder)})
@@ -86,7 +72,7 @@ class Lab:
             {"HOME": str(self.root), "XDG_CONFIG_HOME": str(self.root / "config")}
         )
         with reading(self.db) as connection:
-            return instructions(session, None, places, connection)
+            return instructions(session, read_config(session, None, places), places, connection)
 
 
 def sources(prompt: str) -> list[tuple[str, str]]:
@@ -155,44 +141,19 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     served = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=served.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{served.server_port}/rules.md"
-    root, log = folder / "lab", folder / "requests.jsonl"
+    root = folder / "lab"
     fill(root)
-    log.touch()
-    scenario, config = folder / "scenario.json", folder / "config.json"
-    scenario.write_text(json.dumps({"sessions": [{"title": "none"}]}))
-    config.write_text(
-        json.dumps(
-            {
-                "instructions": [
-                    address,
-                    "docs/*.md",
-                    "link.md",
-                    "tree/**/[!x]*.md",
-                    "tree/**",
-                    str(root / "*" / "one.md"),
-                ]
-            }
-        )
-    )
-    process = subprocess.Popen(
-        [sys.executable, str(LAB / "make_sessions.py"), "--opencode", BINARY, "--root", str(root),
-         "--scenario", str(scenario), "--config", str(config), "--log", str(log), "--keep"],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
-    )  # fmt: skip
+    sources = [
+        address, "docs/*.md", "link.md", "tree/**/[!x]*.md", "tree/**", str(root / "*" / "one.md")
+    ]  # fmt: skip
+    scenario = {"sessions": [{"title": "none"}]}
     try:
-        assert process.stdout is not None
-        with closing(process.stdout):
-            line = process.stdout.readline()
-            assert line, "the lab did not start"
+        with play(folder, scenario, {"instructions": sources}) as played:
             project = json.loads((root / "shop" / "opencode.json").read_text())
             del project["instructions"]
             (root / "plain" / "opencode.json").write_text(json.dumps(project))
-            yield Lab(json.loads(line), root.resolve(), log, address)
+            yield Lab(played, address)
     finally:
-        os.killpg(process.pid, 15)
-        process.wait(20)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, 9)
         served.shutdown()
         served.server_close()
 

@@ -3,26 +3,22 @@ stands in its system prompt."""
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lab.conftest import BINARY, NEEDS_LAB, play
 from webapp.memory import entries
 from webapp.memory.query import SearchQuery
 from webapp.memory.search import search
 from webapp.store import Store
 
 ROOT = Path(__file__).parents[2]
-LAB = Path(__file__).parents[3] / "shared" / "opencode-lab"
-BINARY = os.environ.get("OPENCODE_BIN", "")
 PLANTED = "PLANTED-IN-THE-LAB-4711"
 SCENARIO = {
     "summary": "## Objective\n- Count the rows.",
@@ -44,11 +40,7 @@ SCENARIO = {
     ],
 }  # fmt: skip
 
-pytestmark = [
-    pytest.mark.opencode,
-    pytest.mark.skipif(not BINARY, reason="needs a real OpenCode: set OPENCODE_BIN to its binary"),
-    pytest.mark.skipif(not LAB.is_dir(), reason=f"the OpenCode lab is not at {LAB}"),
-]
+pytestmark = NEEDS_LAB
 
 
 @dataclass(frozen=True)
@@ -89,32 +81,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         entries.save(
             store, entries.draft(scope="global", kind="gotcha", title="Ports clash", body="x"), "ann"
         )  # fmt: skip
-    config, scenario, log = (
-        folder / name for name in ("config.json", "scenario.json", "log.jsonl")
-    )
     command = [sys.executable, "-m", "webapp", "mcp"]
-    config.write_text(json.dumps({"mcp": {"memory": {
-        "type": "local", "command": command, "environment": {"PYTHONPATH": str(ROOT)},
-    }}}))  # fmt: skip
-    scenario.write_text(json.dumps(SCENARIO))
-    process = subprocess.Popen(
-        [sys.executable, str(LAB / "make_sessions.py"), "--opencode", BINARY, "--root", str(root),
-         "--scenario", str(scenario), "--config", str(config), "--log", str(log), "--keep"],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        with closing(process.stdout):
-            assert process.stdout.readline(), "the lab did not start"
-        asked = [json.loads(line) for line in log.read_text().splitlines()]
-        talk = [request for request in asked if request["body"].get("tools")]
+    server = {"type": "local", "command": command, "environment": {"PYTHONPATH": str(ROOT)}}
+    with play(folder, SCENARIO, {"mcp": {"memory": server}}) as played:
+        talk = [request for request in played.requests() if request["body"].get("tools")]
         yield Lab(store, root / "shop", talk)
-    finally:
-        os.killpg(process.pid, 15)
-        process.wait(20)
-        # Some of 1.14 and 1.15 outlive a SIGTERM; the group is this test's own.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, 9)
 
 
 def test_what_the_model_saves_is_in_the_store_with_the_project_as_its_scope(lab: Lab) -> None:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lab.conftest import NEEDS_LAB, Played, play
 from webapp.opencode import find_session, list_sessions, news, reading, version
 from webapp.settings import Settings
 from webapp.store import Store
@@ -23,8 +20,6 @@ from webapp.transcripts import library
 from webapp.transcripts import news as transcript_news
 from webapp.transcripts.export import export
 
-LAB = Path(__file__).parents[3] / "shared" / "opencode-lab"
-BINARY = os.environ.get("OPENCODE_BIN", "")
 CONFIG = {"compaction": {"prune": True, "auto": False}}
 PLANTED = "PLANTED-IN-THE-LAB-4711"
 SCENARIO = {
@@ -55,20 +50,15 @@ SCENARIO = {
     ],
 }  # fmt: skip
 
-pytestmark = [
-    pytest.mark.opencode,
-    pytest.mark.skipif(not BINARY, reason="needs a real OpenCode: set OPENCODE_BIN to its binary"),
-    pytest.mark.skipif(not LAB.is_dir(), reason=f"the OpenCode lab is not at {LAB}"),
-]
+pytestmark = NEEDS_LAB
 
 
 class Lab:
     """A running OpenCode and its database."""
 
-    def __init__(self, port: int, root: Path, session: str) -> None:
-        self.port = port
-        self.db = root / "data" / "opencode" / "opencode.db"
-        self.session = session
+    def __init__(self, played: Played) -> None:
+        self.port, self.db = played.port, played.db
+        self.session = played.sessions["Count the rows"]
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         request = urllib.request.Request(
@@ -87,26 +77,8 @@ class Lab:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A real OpenCode that has played SCENARIO and waits for more."""
-    tmp_path = tmp_path_factory.mktemp("opencode")
-    scenario = tmp_path / "scenario.json"
-    scenario.write_text(json.dumps(SCENARIO))
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(CONFIG))
-    root = tmp_path / "lab"
-    process = subprocess.Popen(
-        [sys.executable, str(LAB / "make_sessions.py"), "--opencode", BINARY, "--root", str(root),
-         "--scenario", str(scenario), "--config", str(config), "--keep"],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, "the lab did not start"
-        found = json.loads(line)
-        yield Lab(found["opencode"], root, found["sessions"]["Count the rows"])
-    finally:
-        os.killpg(process.pid, 15)
-        process.communicate(timeout=20)
+    with play(tmp_path_factory.mktemp("opencode"), SCENARIO, CONFIG) as played:
+        yield Lab(played)
 
 
 def settled(lab: Lab, store: Store, settings: Settings) -> bytes:

@@ -49,7 +49,7 @@ class Open:
 
 def paths(talk: Talk) -> list[str]:
     return [f"/sessions/{talk.id}", f"/sessions/{talk.id}?order=newest", f"/transcripts/{talk.id}",
-            "/sessions", "/transcripts"]  # fmt: skip
+            f"/context/{talk.id}", "/sessions", "/transcripts"]  # fmt: skip
 
 
 def test_while_nothing_is_written_no_database_is_opened(
@@ -134,7 +134,7 @@ def test_of_very_many_new_ones_it_is_told_that_there_are_more(site: Any, talk: T
 def test_a_list_tells_which_sessions_went_on(
     site: Any, talk: Talk, new_talk: Callable[..., Talk]
 ) -> None:
-    lists = [Open(site, path) for path in paths(talk)[3:]]
+    lists = [Open(site, path) for path in paths(talk)[4:]]
     talk.user("First.")
     new_talk("ses_other")
     for page in lists:

@@ -48,9 +48,9 @@ def test_each_value_says_where_it_came_from(
     found = rows(site.get("/settings"))
     assert found["db"] == (str(tmp_path / "my.db"), "--db")
     assert found["keep_recent"] == ("2", "OPENCODE_MEMORY_KEEP_RECENT")
-    assert found["trash_days"] == ("7", str(config / "config.toml"))
-    assert found["mask"] == ("false", str(config / "config.toml"))
-    assert found["max_sessions"] == ("50", str(plugin / "opencode.json"))
+    assert found["trash_days"] == ("7", "~/.config/opencode-memory/config.toml")
+    assert found["mask"] == ("false", "~/.config/opencode-memory/config.toml")
+    assert found["max_sessions"] == ("50", "~/.config/opencode/opencode.json")
     assert found["retention_days"] == ("0", "default")
     assert found["opencode_db"] == ("none found", "default")
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from webapp.errors import NotFound
 from webapp.opencode import (
     Compaction,
+    Excerpts,
     History,
     Kind,
     Message,
@@ -31,9 +32,11 @@ from webapp.opencode import (
     estimate,
     list_compactions,
     messages,
+    outline,
     overflow,
     seen_by_model,
     session_in,
+    weigh,
 )
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "context"
@@ -89,6 +92,12 @@ def requests_of(version: str, title: str, first: int, last: int) -> list[Any]:
         for request in data["requests"][first:last]
         if request["session"] == data["sessions"][title]
     ]
+
+
+def read_of(rows: Sequence[Message]) -> Any:
+    """Reads messages by their outlines, as from a database: in the order of the session."""
+    by_id = {message.id: message for message in rows}
+    return lambda wanted: (by_id[message.id] for message in wanted)
 
 
 def is_summary_request(request: Sequence[dict[str, Any]]) -> bool:
@@ -225,10 +234,10 @@ def test_an_overflow_compacts_by_itself(version: str) -> None:
     assert {(item.automatic, item.state) for item in found} == {(True, State.FINISHED)}
     at = next(n for n, message in enumerate(rows) if message.id == compaction.id)
     limits = {"context": 36_000, "output": 4_000}
-    full = overflow(rows[:at], **limits)
+    full = overflow(seen_by_model(rows[:at]), **limits)
     assert full is not None and full.over and full.usable == 32_000
     assert full.count is not None and full.count >= 32_000
-    room = overflow(rows, **limits)
+    room = overflow(seen_by_model(rows), **limits)
     assert room is not None and not room.over
 
 
@@ -278,9 +287,52 @@ def texts(shown: History) -> list[str]:
     return [item.text for item in shown.items]
 
 
+@pytest.mark.parametrize(("version", "title"), CASES)
+def test_outlines_are_enough_to_know_what_is_seen(version: str, title: str) -> None:
+    rows, session = stored(version, "after")[title]
+    revert = session.revert or {"messageID": rows[-1].id if rows else "", "partID": None}
+    for taken_back in (None, session.revert, revert):
+        outlines = [outline(message, taken_back) for message in rows]
+        moments: list[dict[str, Any]] = [
+            {}, *({key: one.id} for one in list_compactions(rows) for key in ("before", "after"))
+        ]  # fmt: skip
+        for moment in moments:
+            whole = seen_by_model(rows, revert=taken_back, version=version, **moment)
+            light = seen_by_model(
+                outlines, revert=taken_back, version=version, read=read_of(rows), **moment
+            )
+            assert light == whole
+    assert all(len(repr(one)) < 2_000 for one in map(outline, rows))
+
+
+def test_a_revert_to_each_part_is_the_same_by_outlines() -> None:
+    rows, _ = stored("1.18.33", "before")["Compacted twice"]
+    for message in rows:
+        for part in message.parts:
+            revert = {"messageID": message.id, "partID": part.id}
+            whole = seen_by_model(rows, revert=revert)
+            outlines = [outline(one, revert) for one in rows]
+            assert seen_by_model(outlines, revert=revert, read=read_of(rows)) == whole
+
+
+def test_excerpts_hold_the_ends_and_the_lengths_of_all() -> None:
+    rows, _ = stored("1.18.33", "before")["Plain"]
+    whole = seen_by_model(rows)
+    excerpts = Excerpts(2, lambda text: (text[:5], len(text[5:])))
+    light = seen_by_model(rows, excerpts=excerpts)
+    assert light.tokens == whole.tokens and len(light.items) == len(whole.items)
+    first = [item for item in light.items if item.message_id == rows[0].id]
+    middle = [item for item in light.items if item.message_id == rows[len(rows) // 2].id]
+    assert [item.text + "…" * item.cut for item in first] == [
+        one.text[:5] + "…" * len(one.text[5:]) for one in whole.items[: len(first)]
+    ]
+    assert middle and all(item.text == "" and item.units for item in middle)
+    assert [item.units for item in light.items] == [item.units for item in whole.items]
+
+
 def test_nothing_is_seen_of_nothing() -> None:
     shown = seen_by_model([])
-    assert shown == History((), (), (), (), (), 0, ())
+    assert shown == History((), (), (), (), (), 0, None, None, False, ())
     assert shown.certain
     assert list_compactions([]) == ()
 
@@ -373,7 +425,7 @@ def test_parts_with_odd_values_do_no_harm(data: dict[str, Any]) -> None:
     for role in ("user", "assistant"):
         rows = [made(role=role, id="m1", parts=[data], summary=True, tokens=[], time={})]
         seen_by_model(rows, revert={"messageID": 3, "partID": []})
-        overflow(rows, context=1000, output=100)
+        overflow(seen_by_model(rows), context=1000, output=100)
 
 
 JSON = st.recursive(
@@ -414,8 +466,12 @@ def test_nothing_that_may_stand_in_the_database_breaks_it(
         for n, (role, data, parts) in enumerate(given_rows)
     ]  # fmt: skip
     shown = seen_by_model(rows, revert=revert, version="1.14.40")
-    overflow(rows, context=10_000, output=1_000)
+    outlines = [outline(row, revert) for row in rows]
+    light = seen_by_model(outlines, revert=revert, version="1.14.40", read=read_of(rows))
+    assert light == shown
+    overflow(shown, context=10_000, output=1_000)
     for row in rows:
+        weigh(row)
         seen_by_model(rows, before=row.id)
     for item in shown.compactions:
         assert item.id in {c.id for c in seen_by_model(rows, after=item.id).compactions}
@@ -560,10 +616,10 @@ def test_an_overflow_is_counted_as_opencode_does(
 ) -> None:
     counted = {"input": 20, "output": 5, "reasoning": 9, "cache": {"read": 15, "write": 10}}
     rows = [answer("m1", tokens={"total": 7}), answer("m2", tokens=counted), user("m3")]
-    assert overflow(rows, **limits) == expected
+    assert overflow(seen_by_model(rows), **limits) == expected
 
 
 def test_after_a_summary_nothing_has_been_counted_yet() -> None:
     rows = [asked("m1"), answer("m2", summary=True, parentID="m1", tokens={"total": 9_000})]
-    found = overflow(rows, context=10_000, output=5_000)
+    found = overflow(seen_by_model(rows), context=10_000, output=5_000)
     assert found == Overflow(None, 5_000, 5_000, False)

@@ -19,6 +19,7 @@ from webapp.opencode import (
     Session,
     instructions,
     list_sessions,
+    read_config,
     reading,
 )
 from webapp.opencode.instructions import MAX_DIFFERENCE, MAX_ITEMS, MAX_TEXT
@@ -67,7 +68,8 @@ class House:
             None,
             None,
         )
-        return instructions(session, worktree, replace(self.places, **changed), connection)
+        places = replace(self.places, **changed)
+        return instructions(session, read_config(session, worktree, places), places, connection)
 
     def paths(self, **given: Any) -> list[str]:
         return [item.place for item in self.look(**given).items]
@@ -481,14 +483,18 @@ def test_a_database_without_that_table_is_the_older_runtimes(
 def test_places_come_from_the_environment() -> None:
     usual = places({"HOME": "/home/demo"})
     assert usual == Places(
-        Path("/home/demo"), Path("/home/demo/.config/opencode"), managed_dir=usual.managed_dir,
-        environment={"HOME": "/home/demo"},
+        Path("/home/demo"), Path("/home/demo/.config/opencode"), Path("/home/demo/.cache/opencode"),
+        managed_dir=usual.managed_dir, environment={"HOME": "/home/demo"},
     )  # fmt: skip
     other = places(
         {"HOME": "/home/demo", "XDG_CONFIG_HOME": "/c", "OPENCODE_CONFIG_DIR": "/own",
          "OPENCODE_CONFIG": "/f.json", "OPENCODE_DISABLE_CLAUDE_CODE_PROMPT": "1",
-         "OPENCODE_DISABLE_PROJECT_CONFIG": "true", "OPENCODE_CONFIG_CONTENT": "{}"}
+         "OPENCODE_DISABLE_PROJECT_CONFIG": "true", "OPENCODE_CONFIG_CONTENT": "{}",
+         "XDG_CACHE_HOME": "/x", "OPENCODE_MODELS_PATH": "/m.json", "OPENCODE_MODELS_URL": "http://m",
+         "OPENCODE_DISABLE_AUTOCOMPACT": "1", "OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX": "64000"}
     )  # fmt: skip
+    assert other.cache_dir == Path("/x/opencode") and other.models_path == Path("/m.json")
+    assert other.models_url == "http://m" and not other.autocompact and other.output_max == 64_000
     assert other.config_dir == Path("/c/opencode") and other.own_config_dir == Path("/own")
     assert other.config_file == Path("/f.json") and not other.claude and not other.project
     assert not places({"HOME": "/h", "OPENCODE_DISABLE_CLAUDE_CODE": "TRUE"}).claude
@@ -500,7 +506,8 @@ def test_the_baseline_that_a_real_opencode_kept(house: House, newest_db: Path) -
         if session.id == "ses_dd3fa48b8ffeTVh5fVD8sckXhm"
     )  # fmt: skip
     with reading(newest_db) as connection:
-        shown = instructions(found, None, house.places, connection)
+        config = read_config(found, None, house.places)
+        shown = instructions(found, config, house.places, connection)
     assert shown.newer and shown.baseline is not None and shown.baseline.files is not None
     ((path, text),) = shown.baseline.files
     assert path == "/home/demo/shop/AGENTS.md" and text in shown.baseline.text

@@ -11,6 +11,7 @@ from webapp.transcripts.files import (
     BLOCK,
     Mark,
     Offsets,
+    first_lines,
     load_marks,
     marks_around,
     marks_of,
@@ -99,3 +100,20 @@ def test_lines_are_counted_no_further_than_to_the_window_and_then_on(tmp_path: P
     assert counted[0] < counted[1] == counted[2] < counted[3]
     assert len(Offsets.of(path, size, True).counts) == size // BLOCK
     assert Offsets.of(path, size, True).total() == len(lines)
+
+
+def test_the_first_lines_of_what_is_asked_for_are_found_wherever_they_stand(tmp_path: Path) -> None:
+    marks = [Mark(number * 10, "tool", f"prt_{number}", "d", "x") for number in range(1, 90_000)]
+    odd = "odd\\id\twith a tab"
+    marks += [
+        Mark(900_005, "message:user", odd, "d", ""),
+        Mark(900_010, "end", "prt_5", "d", ""),
+        Mark(900_020, "text", "prt_7", "d", "again"),
+        Mark(900_030, "notice", "n", "d", ""),
+    ]
+    path = written(tmp_path / "a.md", marks)
+    wanted = {"prt_1", "prt_7", "prt_89999", odd, "n", "nowhere"}
+    assert first_lines(path, wanted) == {
+        "prt_1": 10, "prt_7": 70, "prt_89999": 899_990, odd: 900_005
+    }  # fmt: skip
+    assert first_lines(tmp_path / "none.md", wanted) == {}

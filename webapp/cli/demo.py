@@ -7,17 +7,21 @@ functions and at the times when it would have happened. All but the times is the
 from __future__ import annotations
 
 import hashlib
+import json
 import uuid
 from collections.abc import Iterable
 from itertools import chain
+from pathlib import Path
 
 from webapp.cli import demo_data as data
 from webapp.cli.demo_opencode import DAY_MS, write_database
+from webapp.cli.demo_parts import PROVIDER
 from webapp.cli.demo_sessions import SCRIPTS
 from webapp.errors import Conflict, InvalidInput
 from webapp.memory import entries, trash
 from webapp.opencode import list_sessions
-from webapp.settings import Settings
+from webapp.settings import Places, Settings
+from webapp.settings import places as setting_places
 from webapp.store import EntryRow, Store, TrashRow, now_ms
 from webapp.transcripts import cleanup
 from webapp.transcripts.cleanup import Options
@@ -46,6 +50,22 @@ def build(settings: Settings) -> None:
         past = _Past(store, settings, now)
         for event in _in_order(chain(data.NOTES, data.GONE, data.EVENTS)):
             past.replay(event)
+
+
+def invented_home(folder: Path) -> Places:
+    """A home with a configuration of OpenCode, in a folder that is the demo's own: that of whoever
+    runs it is no part of invented data."""
+    places = setting_places({"HOME": str(folder)})
+    places.config_dir.mkdir(parents=True)
+    (places.home / ".claude").mkdir()
+    places.cache_dir.mkdir(parents=True)
+    (places.cache_dir / "models.json").write_text("{}")
+    models = {name: {"limit": limit} for name, limit in data.LIMITS.items()}
+    config = {"provider": {PROVIDER: {"models": models}}}
+    (places.config_dir / "opencode.json").write_text(json.dumps(config, indent=2) + "\n")
+    (places.config_dir / "AGENTS.md").write_text(data.GLOBAL_AGENTS)
+    (places.home / ".claude" / "CLAUDE.md").write_text(data.CLAUDE_HOME)
+    return places
 
 
 def _in_order(events: Iterable[data.Event]) -> list[data.Event]:

@@ -342,3 +342,23 @@ EVENTS: tuple[Event, ...] = (
          "`daysBetween(day, today(zone))`.", ("dunning", "time"), "plan"),
 )  # fmt: skip
 """What happened besides, in order."""
+
+LIMITS = {
+    "coder-large": {"context": 28_000, "output": 8_000},
+    "coder-wide": {"context": 64_000, "output": 8_000},
+}
+"""The limits of the invented models, in tokens."""
+
+GLOBAL_AGENTS = """# How I work
+
+- Answer in short sentences, and say when you are not sure.
+- Money is an integer of cents or a Decimal, never a float.
+- A change comes with the test that would have caught its absence.
+- Ask before you touch anything below `migrations/`.
+- Run `make check` before you say that something is done, and show its last lines.
+"""
+
+CLAUDE_HOME = """# Notes for another agent
+
+- Prefer rg to grep.
+"""

@@ -13,12 +13,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from webapp.cli.demo_parts import Part, Reply, Script, base62, session_id
+from webapp.cli.demo_parts import PROVIDER, Part, Reply, Script, base62, session_id
 from webapp.store import private_file, private_folder
 
 VERSION = "1.18.33"
 DAY_MS = 86_400_000
-PROVIDER, MODEL = "example", "coder-large"
 SYSTEM_TOKENS = 9_600
 _CHANGES = {"edit", "write"}
 
@@ -151,7 +150,7 @@ class _Session:
 
     def _row(self) -> None:
         script = self.script
-        model = {"id": MODEL, "providerID": PROVIDER, "variant": "default"}
+        model = {"id": script.model, "providerID": PROVIDER, "variant": "default"}
         archived = min(self.at + 3 * DAY_MS, self.now) if script.archived else None
         self.rows.add(
             "session", script.id, self.rows.project(script.scope, self.begin),
@@ -174,7 +173,7 @@ class _Session:
             self._reverted(message)
         self._message(message, created, created, {
             "role": "user", "time": {"created": created}, "agent": self.script.agent,
-            "model": {"providerID": PROVIDER, "modelID": MODEL}, "summary": {"diffs": []},
+            "model": {"providerID": PROVIDER, "modelID": self.script.model}, "summary": {"diffs": []},
         })  # fmt: skip
         self._parts(message, user)
         for reply in replies:
@@ -188,7 +187,7 @@ class _Session:
             "role": "assistant", "parentID": parent, "mode": self.script.agent,
             "agent": self.script.agent,
             "path": {"cwd": self.script.scope, "root": self.script.scope},
-            "cost": _cost(tokens), "tokens": tokens, "modelID": MODEL, "providerID": PROVIDER,
+            "cost": _cost(tokens), "tokens": tokens, "modelID": self.script.model, "providerID": PROVIDER,
             "time": {"created": created},
         }  # fmt: skip
         whole = not reply.unfinished and "error" not in reply.extra
@@ -293,7 +292,7 @@ class _Session:
 
     def _newer(self) -> None:
         """The newer runtime: one row a message, numbered by `seq`; inputs and context beside."""
-        model = {"id": MODEL, "providerID": PROVIDER}
+        model = {"id": self.script.model, "providerID": PROVIDER}
         seq = 1
         self._newer_row("model-switched", seq, self.at, {"model": model})
         for number, turn in enumerate(self.script.turns):

@@ -22,6 +22,9 @@ Part = dict[str, Any]
 _BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 
+PROVIDER, MODEL = "example", "coder-large"
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """One message of the model. `extra` overrides keys of the message, such as `error`;
@@ -61,6 +64,7 @@ class Script:
     archived: bool = False
     newer: bool = False
     exported: bool = True
+    model: str = MODEL
 
     @property
     def id(self) -> str:

@@ -694,6 +694,7 @@ BANK = Script(
                 """, "The lines without a match")],
              [say("One has no reference, one has the letter O for a zero, one is a gift.")]),
     ),
+    model="coder-wide",
 )  # fmt: skip
 
 CREDIT_NOTES = Script(

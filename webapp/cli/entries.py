@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
 
 import click
 
 from webapp.cli.base import Run, command, fail, none_in, nothing_found, read_body
 from webapp.errors import Conflict, InvalidInput
-from webapp.memory import entries, query, stats, trash
+from webapp.memory import entries, origins, query, stats, trash
 from webapp.memory.entries import Entry
 from webapp.memory.query import SearchQuery
 from webapp.memory.search import MARK_OFF, MARK_ON, SOME_WORDS, ids_of_all_matches, search
-from webapp.store import now_ms
+from webapp.store import Store, now_ms
+from webapp.transcripts.library import titles
 
 PREVIEW = 500
 _MARKS = str.maketrans("", "", MARK_ON + MARK_OFF)
@@ -116,8 +119,28 @@ def show(run: Run, id: str) -> None:
     """Shows one entry, whole."""
     with run.store() as store:
         entry = entries.get(store, id)
+        origin = _origin(run, store, entry)
     expires = f"\nexpires {_day(entry.expires_at)}" if entry.expires_at else ""
-    run.out({"entry": entry}, f"{_line(entry)}{expires}\n\n{entry.body}")
+    came = ""
+    if origin:
+        edited = "; the entry was edited since" if origin["edited"] else ""
+        word = "line" if origin["lines"].isdigit() else "lines"
+        came = f"\n    from {word} {origin['lines']} of {origin['title']}{edited}\n    {origin['link']}"
+    run.out({"entry": entry, "origin": origin}, f"{_line(entry)}{expires}{came}\n\n{entry.body}")
+
+
+def _origin(run: Run, store: Store, entry: Entry) -> dict[str, Any] | None:
+    """The lines that an entry was taken from, with the link to them on the pages."""
+    found = origins.of(store, entry.id)
+    if found is None:
+        return None
+    title = titles(store, run.settings, [found.session_id]).get(found.session_id)
+    session = quote(found.session_id, safe="")
+    return {
+        "session": found.session_id, "title": title or found.session_id, "lines": found.lines,
+        "hash": found.hash, "edited": found.at != entry.updated_at,
+        "link": f"/transcripts/{session}/{found.lines}?h={found.hash}#L{found.first}",
+    }  # fmt: skip
 
 
 @command('opencode-memory save --kind decision --title "Use WAL" --body "Readers do not block."')

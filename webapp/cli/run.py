@@ -169,7 +169,7 @@ def demo(run: Run, open_browser: bool) -> None:
     """Serves invented data from a temporary folder, which is removed at the end."""
     from dataclasses import replace
 
-    from webapp.cli.demo import build
+    from webapp.cli.demo import build, invented_home
 
     folder = Path(tempfile.mkdtemp(prefix="opencode-memory-demo-"))
     os.chmod(folder, 0o700)
@@ -177,8 +177,8 @@ def demo(run: Run, open_browser: bool) -> None:
         values: dict[str, Any] = {"data_dir": folder / "data", "db": folder / "data" / "memory.db",
                   "opencode_db": folder / "opencode.db", "trash_days": 30, "auto_sweep": False}  # fmt: skip
         settings = replace(
-            run.settings, user="demo", origins={**run.settings.origins, **dict.fromkeys(values, "demo")},
-            **values,
+            run.settings, user="demo", places=invented_home(folder),
+            origins={**run.settings.origins, **dict.fromkeys(values, "demo")}, **values,
         )  # fmt: skip
         build(settings)
         if not run.as_json:

@@ -11,6 +11,8 @@ from typing import Any
 
 from webapp import secrets
 from webapp.errors import Conflict, InvalidInput, NotFound, SecretRefused
+from webapp.memory import origins
+from webapp.memory.origins import Origin
 from webapp.scope import GLOBAL, parse_scope
 from webapp.store import EntryRow, Store, TrashRow, now_ms, receipts
 from webapp.store.values import as_text, as_time, has_text_id, tolerant
@@ -173,18 +175,23 @@ def save(
     source: str | None,
     now: int | None = None,
     may_rewrite: bool = True,
+    origin: Origin | None = None,
 ) -> Saved:
     """Saves an entry. The live entry of the same scope and title is rewritten (its id and
     `created_at` stay, its former text goes to the trash); expired rows leave for the trash too.
 
-    With `may_rewrite` false an entry of that title is a Conflict, and nothing is saved.
+    With `may_rewrite` false an entry of that title is a Conflict, and nothing is saved. `origin` is
+    where the text was taken from; if it has no time, it gets that of this save.
     """
     at = now_ms() if now is None else now
     with store.writing():
         expired = _retire_expired(store, at)
         row = live_twin(store, new.scope, new.title, at)
         if row is None:
-            return Saved(_insert(store, new, source, at), True, expired)
+            entry = _insert(store, new, source, at)
+            if origin is not None:
+                origins.keep(store, entry.id, origin, origin.at or at)
+            return Saved(entry, True, expired)
         if not may_rewrite:
             raise Conflict(
                 f"There is already an entry “{new.title}” in {new.scope}. Saving would rewrite it; "
@@ -192,6 +199,8 @@ def save(
                 entry=from_row(row), rewrite=True,
             )  # fmt: skip
         entry, former = _rewrite(store, row, new, source, at)
+        if origin is not None:
+            origins.keep(store, entry.id, origin, origin.at or entry.updated_at)
         return Saved(entry, False, expired, former)
 
 
@@ -267,8 +276,9 @@ def to_trash(store: Store, row: Any, by: str, at: int, entry_id: str | None = No
     """Moves a live row to the trash inside the caller's transaction. With `entry_id` the row stays
     and a copy of it is put there under that id. An earlier text that is in the trash under the same
     id gets another one, as only the sweep and a purge destroy anything."""
-    aside = TrashRow.update(id=str(uuid.uuid4())).where(TrashRow.id == (entry_id or row.id))
-    store.run(aside)
+    other = str(uuid.uuid4())
+    if store.run(TrashRow.update(id=other).where(TrashRow.id == (entry_id or row.id))):
+        origins.copy(store, entry_id or row.id, other)
     values = {name: getattr(row, name) for name in EntryRow._meta.fields}
     values["id"] = entry_id or row.id
     store.run(TrashRow.insert(**values, trashed_at=at, trashed_by=by))
@@ -327,6 +337,7 @@ def _rewrite(
     former = str(uuid.uuid4()) if changed else None
     if former is not None:
         to_trash(store, row, f"{source or 'unknown'} (rewrote)", at, entry_id=former)
+        origins.copy(store, row.id, former)
     # Two saves within one millisecond still get different times, so that an edit can tell them.
     if before.updated_at < MAX_TIME:
         at = max(at, before.updated_at + 1)
@@ -336,6 +347,8 @@ def _rewrite(
         "expires_at": new.expires_at, "source": source,
     }  # fmt: skip
     store.run(EntryRow.update(**values).where(EntryRow.id == row.id))
+    if not changed:
+        origins.follow(store, row.id, before.updated_at, at)
     return from_row(EntryRow(id=row.id, created_at=row.created_at, **values)), former
 
 

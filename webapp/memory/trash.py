@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from webapp.errors import Conflict, InvalidInput, NotFound
+from webapp.memory import origins
 from webapp.memory.entries import (
     MAX_TITLE,
     Entry,
@@ -195,6 +196,7 @@ def _destroy(store: Store, query: object, action: str, actor: str, at: int) -> i
     for row in rows:
         store.run(TrashRow.delete().where(TrashRow.id == row.id))
     if rows:
+        origins.drop_gone(store)
         word = "1 entry" if len(rows) == 1 else f"{len(rows)} entries"
         receipts.write(
             store, action, actor, f"Destroyed {word} from the trash",

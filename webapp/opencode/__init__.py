@@ -1,13 +1,16 @@
 """OpenCode's own files, read-only, as frozen dataclasses."""
 
+from webapp.opencode.config import Config, read_config
 from webapp.opencode.database import reading, version
 from webapp.opencode.history import (
     Compaction,
+    Excerpts,
     History,
     Overflow,
     Replaced,
     State,
     list_compactions,
+    outline,
     overflow,
     seen_by_model,
 )
@@ -19,7 +22,8 @@ from webapp.opencode.instructions import (
     Shadowed,
     instructions,
 )
-from webapp.opencode.modelview import Item, Kind, LeftOut, Model, Why, estimate
+from webapp.opencode.limits import Limits, find_limits
+from webapp.opencode.modelview import Item, Kind, LeftOut, Model, Why, as_tokens, estimate, weigh
 from webapp.opencode.records import Message, Part, Session
 from webapp.opencode.sessions import (
     Found,
@@ -35,6 +39,8 @@ from webapp.opencode.sizes import estimate_bytes
 __all__ = [
     "Baseline",
     "Compaction",
+    "Config",
+    "Excerpts",
     "Found",
     "History",
     "Instruction",
@@ -42,6 +48,7 @@ __all__ = [
     "Item",
     "Kind",
     "LeftOut",
+    "Limits",
     "Message",
     "Model",
     "Overflow",
@@ -52,18 +59,23 @@ __all__ = [
     "Shadowed",
     "State",
     "Why",
+    "as_tokens",
     "estimate",
     "estimate_bytes",
+    "find_limits",
     "find_session",
     "instructions",
     "last_compaction",
     "list_compactions",
     "list_sessions",
     "messages",
+    "outline",
     "overflow",
+    "read_config",
     "reading",
     "seen_by_model",
     "session_in",
     "touched_since",
     "version",
+    "weigh",
 ]

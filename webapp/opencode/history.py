@@ -12,20 +12,32 @@ What a message becomes on the way is in modelview.py. The system prompt is not p
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from webapp.errors import NotFound
-from webapp.opencode.modelview import Item, LeftOut, Model, View, Why, estimate, is_newer, model_of
+from webapp.opencode.limits import OUTPUT_TOKENS
+from webapp.opencode.modelview import (
+    Item,
+    LeftOut,
+    Model,
+    Shorten,
+    View,
+    Why,
+    as_tokens,
+    is_newer,
+    model_of,
+)
 from webapp.opencode.records import Message, Part
+from webapp.opencode.values import release
 
-OUTPUT_TOKENS = 32_000
 RESERVED_TOKENS = 20_000
-"""OpenCode's own bounds: the most that it asks a model to write, and what it keeps free of a limit
-on the input (of the whole window in the newer runtime)."""
+"""What OpenCode keeps free of a limit on the input (of the whole window in the newer runtime)."""
+
+Read = Callable[[Sequence[Message]], Iterable[Message]]
+"""Gives messages with all their parts, in the order of the outlines that it is given."""
 
 
 class State(StrEnum):
@@ -67,7 +79,9 @@ class Replaced:
 class History:
     """What the model sees of a session, and what of it is only stored.
 
-    `tokens` is OpenCode's estimate of `items` alone, without the system prompt and the tools.
+    `tokens` is OpenCode's estimate of `items` alone, without the system prompt and the tools;
+    `measured` is what the provider counted for the last finished answer, with both, and None where
+    none has finished since the last summary. `model` is the one that is asked, `newer` the runtime.
     `doubts` says in sentences what the database alone cannot tell.
     """
 
@@ -77,6 +91,9 @@ class History:
     reverted: tuple[str, ...]
     compactions: tuple[Compaction, ...]
     tokens: int
+    measured: int | None
+    model: Model | None
+    newer: bool
     doubts: tuple[str, ...]
 
     @property
@@ -88,18 +105,32 @@ class History:
 @dataclass(frozen=True, slots=True)
 class Overflow:
     """How far it is to the next automatic compaction, in tokens. `count` is None when no answer has
-    been counted since the last summary; `reserved` is what is kept free of the limit."""
+    been counted since the last summary; `reserved` is what is kept free of `limit`."""
 
     count: int | None
     usable: int
     reserved: int
     over: bool
 
+    @property
+    def limit(self) -> int:
+        """What `reserved` is kept free of: the model's limit on the input, else its window."""
+        return self.usable + self.reserved
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpts:
+    """How much a History holds of the texts: of the first and the last `ends` messages what
+    `shorten` makes of them, of those in between nothing but their lengths."""
+
+    ends: int
+    shorten: Shorten
+
 
 def seen_by_model(
     messages: Iterable[Message], *, revert: Mapping[str, Any] | None = None,
     before: str | None = None, after: str | None = None, model: Model | None = None,
-    version: str = "",
+    version: str = "", read: Read | None = None, excerpts: Excerpts | None = None,
 ) -> History:  # fmt: skip
     """What the model is sent of a session whose messages are given in order.
 
@@ -107,9 +138,13 @@ def seen_by_model(
     answer) or stood before it. `after` is the id of a compaction: what was seen once it had ended.
     `revert` is the session's; `model` the one that is asked, by default the one asked last;
     `version` the one of OpenCode, where a rule has changed. Raises NotFound for an id that is not there.
+
+    With `read` the messages may be outlines (`outline`), and the parts are read of those only that
+    are seen, one message held at a time. `excerpts` says how much of their texts is held.
     """
     stored = list(messages)
     reverted: tuple[str, ...] = ()
+    cut: Message | None = None
     doubts: list[str] = []
     at: int | None = None
     if before is not None:
@@ -121,24 +156,102 @@ def seen_by_model(
         end, at = _end_of(stored, after)
         stored = stored[: end + 1]
     elif revert:
-        stored, reverted = _without_reverted(stored, revert, doubts)
+        stored, reverted, cut = _without_reverted(stored, revert, doubts)
     known = list_compactions(stored)
     sent, selected = _select(stored, known, doubts)
-    release = _release(version)
-    view = View(model or _last_model(sent), at, keeps_thoughts=() < release <= (1, 3, 2))
-    for message, why in selected:
+    began = release(version)
+    asked = model or _last_model(sent)
+    view = View(asked, at, () < began <= (1, 3, 2), excerpts.shorten if excerpts else None)
+    for number, message, why in _whole(stored, selected, read, cut):
+        if excerpts:
+            is_held = min(number, len(selected) - 1 - number) < excerpts.ends
+            view.shorten = excerpts.shorten if is_held else _nothing
         view.add(message, why)
     seen = {message.id for message, _ in selected}
-    doubts += [*view.doubts, *_unstored(selected, view, sent, known, release, before is None)]
+    doubts += [*view.doubts, *_unstored(selected, view, sent, known, began, before is None)]
     return History(
         items=tuple(view.items),
         left_out=tuple(view.left_out),
         replaced=_replaced(sent, known, seen),
         reverted=reverted,
         compactions=known,
-        tokens=estimate("".join(item.text for item in view.items)),
+        tokens=as_tokens(sum(item.units for item in view.items)),
+        measured=_measured(sent),
+        model=asked,
+        newer=bool(sent) and is_newer(sent[-1]),
         doubts=tuple(dict.fromkeys(doubts)),
     )
+
+
+def _nothing(_: str) -> tuple[str, int]:
+    return "", 0
+
+
+def _whole(
+    stored: Sequence[Message], selected: Sequence[tuple[Message, Why]], read: Read | None,
+    cut: Message | None,
+) -> Iterator[tuple[int, Message, Why]]:  # fmt: skip
+    """The selected messages with their parts, numbered in the order of sending."""
+    if read is None:
+        yield from ((number, message, why) for number, (message, why) in enumerate(selected))
+        return
+    numbers = {message.id: number for number, (message, _) in enumerate(selected)}
+    for stretch in _stretches(stored, selected):
+        for found in read(stretch):
+            number = numbers[found.id]
+            if cut is not None and found.id == cut.id:
+                found = replace(found, parts=found.parts[: len(cut.parts)])
+            yield number, found, selected[number][1]
+
+
+def _stretches(
+    stored: Sequence[Message], selected: Sequence[tuple[Message, Why]]
+) -> Iterator[list[Message]]:
+    """The selected messages in runs that go forward in the session: a retained tail is sent after
+    the summary and stored before it."""
+    where = {message.id: number for number, message in enumerate(stored)}
+    stretch: list[Message] = []
+    for message, _ in selected:
+        if stretch and where[message.id] < where[stretch[-1].id]:
+            yield stretch
+            stretch = []
+        stretch.append(message)
+    if stretch:
+        yield stretch
+
+
+_OUTLINED = (
+    "role", "summary", "finish", "error", "parentID", "agent", "model", "providerID", "modelID",
+    "id", "time", "tokens",
+)  # fmt: skip
+
+
+def outline(message: Message, revert: Mapping[str, Any] | None = None) -> Message:
+    """What of a message decides whether it is sent, without its texts: 1 KB of a message that may
+    have megabytes. The one that a revert names keeps its parts, since it may be cut at one."""
+    if message.data is None:
+        return replace(message, parts=tuple(_outlined(message)), raw="")
+    if revert and revert.get("messageID") == message.id:
+        return message
+    data = {key: message.data[key] for key in _OUTLINED if key in message.data}
+    for key in ("summary", "error"):
+        if data.get(key):
+            data[key] = True
+    return replace(message, data=data, parts=tuple(_outlined(message)))
+
+
+def _outlined(message: Message) -> Iterator[Part]:
+    is_first_told = message.role in ("compaction", "model-switched")
+    for number, part in enumerate(message.parts):
+        data = part.data or {}
+        if part.type in ("compaction", "model-switched") or (is_first_told and number == 0):
+            if data.get("summary"):
+                data = {**data, "summary": True, "recent": ""}
+            yield replace(part, data=data)
+        elif part.id == f"{message.id}/data":
+            yield replace(part, data=None, raw="")
+        elif part.type == "step-finish":
+            yield replace(part, data={"type": part.type, "tokens": data.get("tokens")})
 
 
 def list_compactions(messages: Sequence[Message]) -> tuple[Compaction, ...]:
@@ -188,8 +301,8 @@ def list_compactions(messages: Sequence[Message]) -> tuple[Compaction, ...]:
 
 
 def overflow(
-    messages: Iterable[Message], *, context: int, output: int, input_limit: int = 0,
-    reserved: int | None = None,
+    history: History, *, context: int, output: int, input_limit: int = 0,
+    reserved: int | None = None, output_max: int = OUTPUT_TOKENS,
 ) -> Overflow | None:  # fmt: skip
     """How much of a model's window the last answer took, in OpenCode's count, or None where the
     model has no known limit, which switches it off. The limits are the model's in the configuration
@@ -201,22 +314,34 @@ def overflow(
     """
     if context <= 0:
         return None
-    stored = list(messages)
-    most = min(output, OUTPUT_TOKENS) or OUTPUT_TOKENS
-    if stored and is_newer(stored[-1]):
-        kept = max(output, RESERVED_TOKENS if reserved is None else reserved)
-        return Overflow(None, max(0, context - kept), kept, False)
+    if history.newer:
+        kept = min(context, max(output, RESERVED_TOKENS if reserved is None else reserved))
+        return Overflow(None, context - kept, kept, False)
+    most = min(output, output_max) or output_max
     kept = min(RESERVED_TOKENS, most) if reserved is None else reserved
     if not input_limit:
         kept = most
-    usable = max(0, (input_limit or context) - kept)
-    count = None
-    for message in reversed(stored):
-        data = message.data or {}
-        if message.role == "assistant" and data.get("finish"):
-            count = None if data.get("summary") else _count(data.get("tokens"))
-            break
+    kept = min(kept, input_limit or context)
+    usable = (input_limit or context) - kept
+    count = history.measured
     return Overflow(count, usable, kept, count is not None and count >= usable)
+
+
+def _measured(sent: Sequence[Message]) -> int | None:
+    """The count of the last finished answer, unless that is a summary."""
+    for message in reversed(sent):
+        data = message.data or {}
+        if message.role == "compaction" and is_newer(message):
+            return None
+        if message.role != "assistant":
+            continue
+        if is_newer(message):
+            steps = [part for part in message.parts if part.type == "step-finish"]
+            if steps:
+                return _count((steps[-1].data or {}).get("tokens")) or None
+        elif data.get("finish"):
+            return None if data.get("summary") else _count(data.get("tokens"))
+    return None
 
 
 def _count(tokens: object) -> int | None:
@@ -375,7 +500,7 @@ def _replaced(
 
 def _unstored(
     selected: Sequence[tuple[Message, Why]], view: View, sent: Sequence[Message],
-    known: Sequence[Compaction], release: tuple[int, ...], is_now: bool,
+    known: Sequence[Compaction], began: tuple[int, ...], is_now: bool,
 ) -> list[str]:  # fmt: skip
     """What OpenCode would change although nothing of it is in the messages."""
     found: list[str] = []
@@ -391,17 +516,17 @@ def _unstored(
             "A compaction was asked for and has not come about: OpenCode tries it again before it"
             " answers the next prompt, and the view is another then."
         )
-    if (1, 14) <= release < (1, 14, 48) and any(why is Why.TAIL for _, why in selected):
+    if (1, 14) <= began < (1, 14, 48) and any(why is Why.TAIL for _, why in selected):
         found.append(
             "OpenCode 1.14.34 put the retained messages before the summary; shown is the order of"
             " 1.14.48 and later."
         )
-    if not is_now and release < (1, 17, 19) and _came_in_between(sent):
+    if not is_now and began < (1, 17, 19) and _came_in_between(sent):
         found.append(
             "A prompt came in while OpenCode was at work: up to about 1.17.0 it wraps that prompt in a"
             " reminder for this one run, which it does not store."
         )
-    if () < release < (1, 14, 48) and any("another model" in item.note for item in view.items):
+    if () < began < (1, 14, 48) and any("another model" in item.note for item in view.items):
         found.append(
             "OpenCode 1.3.2 sends the reasoning of another model as reasoning, 1.14.48 and later as"
             " text; a session names the version that began it, not the one that goes on with it."
@@ -432,31 +557,27 @@ def _open_compaction(sent: Sequence[Message], known: Sequence[Compaction]) -> Co
 
 def _without_reverted(
     stored: list[Message], revert: Mapping[str, Any], doubts: list[str]
-) -> tuple[list[Message], tuple[str, ...]]:
+) -> tuple[list[Message], tuple[str, ...], Message | None]:
     """The messages that stay when the next prompt makes a revert final: those before its message
-    and, if it names a part, that message up to the part (revert.ts, `cleanup`)."""
+    and, if it names a part, that message up to the part (revert.ts, `cleanup`), which is the third
+    value."""
     message_id, part_id = revert.get("messageID"), revert.get("partID")
     end = next((n for n, message in enumerate(stored) if message.id == message_id), None)
     if end is None:
-        return stored, ()
+        return stored, (), None
     if is_newer(stored[end]):
         doubts.append(
             "This session was taken back to an earlier message. Until that is made final, the newer"
             " runtime of OpenCode 1.18.33 goes on sending what comes after it."
         )
-        return stored, ()
-    kept, gone = stored[:end], stored[end:]
+        return stored, (), None
+    kept, gone, cut = stored[:end], stored[end:], None
     if part_id:
         parts = gone[0].parts
-        cut = next((n for n, part in enumerate(parts) if part.id == part_id), len(parts))
-        kept, gone = [*kept, replace(gone[0], parts=parts[:cut])], gone[1:]
-    return kept, tuple(message.id for message in gone)
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """A version as numbers, or nothing if it names none."""
-    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
-    return tuple(int(number) for number in found.groups()) if found else ()
+        upto = next((n for n, part in enumerate(parts) if part.id == part_id), len(parts))
+        cut = replace(gone[0], parts=parts[:upto])
+        kept, gone = [*kept, cut], gone[1:]
+    return kept, tuple(message.id for message in gone), cut
 
 
 def _end_of(stored: Sequence[Message], compaction_id: str) -> tuple[int, int]:

@@ -4,8 +4,7 @@ Sources, learned from the public repository and from what releases sent to a scr
 (tests/lab/test_real_instructions.py):
 
 * older runtime: `systemPaths` and `system` in packages/opencode/src/session/instruction.ts,
-  `loadInstanceState` in config/config.ts, config/paths.ts, and `findUp`, `globUp` in
-  packages/core/src/fs-util.ts;
+  `findUp`, `globUp` in packages/core/src/fs-util.ts; the configuration is config.py's;
 * newer runtime: packages/core/src/instruction-context.ts.
 
 Files are read and never written, and no address is fetched. What the read tool attaches to its
@@ -20,32 +19,26 @@ import json
 import os
 import re
 import sqlite3
-import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
+from webapp.opencode.config import Config
 from webapp.opencode.database import columns
+from webapp.opencode.disk import exists, head, shown, upwards
 from webapp.opencode.modelview import estimate
 from webapp.opencode.patterns import Matches, is_literal, match
 from webapp.opencode.records import Session
+from webapp.opencode.values import release
 from webapp.settings import Places
 
 MAX_TEXT = 65_536
 """Bytes of a file that are read, and of a baseline that are kept."""
 
-MAX_CONFIG = 1_048_576
-MAX_JSON5 = 262_144
-"""Bytes of a configuration; fewer when it holds comments, since json5 takes a second for 100 KB."""
-
 MAX_ITEMS = 200
 MAX_DIFFERENCE = 400
 MAX_SNAPSHOT = 4_194_304
-
-NEVER = frozenset({"auth.json", "mcp-auth.json"})
-"""OpenCode's credentials. Not opened, whatever names them."""
 
 AGENTS, CLAUDE, CONTEXT = "AGENTS.md", "CLAUDE.md", "CONTEXT.md"
 GLOBAL_FIRST = (1, 14, 34)
@@ -137,36 +130,29 @@ class Instructions:
 
 
 def instructions(
-    session: Session, worktree: Path | None, places: Places,
-    connection: sqlite3.Connection | None = None,
-) -> Instructions:  # fmt: skip
+    session: Session, config: Config, places: Places, connection: sqlite3.Connection | None = None
+) -> Instructions:
     """Every instruction source of a session as the files are now.
 
-    `worktree` is the root where the walk upwards ends; None looks for the nearest `.git`, and
-    without one goes up to `/`, as OpenCode does (`fromDirectory` in
-    packages/opencode/src/project/project.ts). `connection` is to the session's database and tells
-    which runtime wrote the session last; without it the older one is taken.
+    `config` is the configuration for the session (`read_config`). `connection` is to its database
+    and tells which runtime wrote it last; without one the older is taken.
     """
-    look = _Look(places)
-    folder = Path(os.path.abspath(os.path.join("/", session.directory or session.scope)))
-    if not os.path.isdir(folder):
-        look.problems.append(f"The session's folder {folder} is not there, or may not be entered.")
-    root = _root(folder, worktree, look)
+    look = _Look(places, config)
     newer = connection is not None and _is_newer(connection, session.id)
     baseline: Baseline | None = None
     difference: tuple[str, ...] = ()
     more = 0
     if newer and connection is not None:
-        _newer(look, folder, root)
+        _newer(look)
         baseline = _baseline(connection, session.id, look)
         if baseline is not None and baseline.files is not None and not look.unavailable:
             difference, more = _difference(baseline.files, look)
     else:
-        _older(look, folder, root, _release(session.version))
+        _older(look, release(session.version))
     return Instructions(
         items=tuple(look.items), shadowed=tuple(look.shadowed), baseline=baseline,
-        difference=difference, difference_cut=more, newer=newer, root=root,
-        problems=tuple(_shown(problem) for problem in dict.fromkeys(look.problems)),
+        difference=difference, difference_cut=more, newer=newer, root=config.root,
+        problems=tuple(dict.fromkeys(shown(one) for one in (*config.problems, *look.problems))),
     )  # fmt: skip
 
 
@@ -175,6 +161,7 @@ class _Look:
     """What has been found so far."""
 
     places: Places
+    config: Config
     items: list[Instruction] = field(default_factory=list)
     shadowed: list[Shadowed] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -204,59 +191,15 @@ class _Look:
 
     def shade(self, place: str, rule: Rule, reason: str) -> None:
         if len(self.shadowed) < MAX_ITEMS:
-            self.shadowed.append(Shadowed(_shown(place), rule, _shown(reason)))
-
-
-def _shown(text: str) -> str:
-    """Text that can be encoded: a path may hold bytes that are no UTF-8."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def _release(version: str) -> tuple[int, ...]:
-    found = re.match(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", version)
-    return tuple(int(number) for number in found.groups()) if found else ()
-
-
-def _root(folder: Path, worktree: Path | None, look: _Look) -> Path:
-    if worktree is not None:
-        worktree = Path(os.path.abspath(worktree))
-        if folder.is_relative_to(worktree):
-            return worktree
-        look.problems.append(
-            f"The session's folder {folder} is not inside {worktree}; the root was looked for anew."
-        )
-    for candidate in (folder, *folder.parents):
-        if _exists(candidate / ".git") is True:
-            return candidate
-    return Path("/")
-
-
-def _up(folder: Path, root: Path) -> Iterator[Path]:
-    for candidate in (folder, *folder.parents):
-        yield candidate
-        if candidate == root:
-            return
-
-
-def _exists(path: Path) -> bool | OSError:
-    """Whether something is there, links followed, or the error that hides it."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except ValueError:
-        return False
-    except OSError as error:
-        return error
-    return True
+            self.shadowed.append(Shadowed(shown(place), rule, shown(reason)))
 
 
 def _upward(name: str, folder: Path, root: Path) -> tuple[list[Path], str]:
     """`findUp`: every file of that name, the nearest first. An error on the way, such as a folder
     that may not be entered or a link to itself, loses all of that name; it is the second value."""
     found = []
-    for candidate in _up(folder, root):
-        there = _exists(candidate / name)
+    for candidate in upwards(folder, root):
+        there = exists(candidate / name)
         if isinstance(there, OSError):
             return [], f"{candidate / name} cannot be looked at ({there.strerror})"
         if there:
@@ -264,10 +207,11 @@ def _upward(name: str, folder: Path, root: Path) -> tuple[list[Path], str]:
     return found, ""
 
 
-def _older(look: _Look, folder: Path, root: Path, release: tuple[int, ...]) -> None:
-    if () < release < GLOBAL_FIRST:
+def _older(look: _Look, began: tuple[int, ...]) -> None:
+    folder, root = look.config.folder, look.config.root
+    if () < began < GLOBAL_FIRST:
         look.problems.append(
-            f"OpenCode {'.'.join(map(str, release))} is older than the releases whose order was"
+            f"OpenCode {'.'.join(map(str, began))} is older than the releases whose order was"
             " measured (1.14.34 to 1.18.33): the project's files came first until 1.3.2."
         )
         _project_files(look, folder, root)
@@ -275,7 +219,7 @@ def _older(look: _Look, folder: Path, root: Path, release: tuple[int, ...]) -> N
     else:
         _global_file(look, (look.places.own_config_dir or look.places.config_dir,))
         _project_files(look, folder, root)
-    _configured(look, folder, root)
+    _configured(look)
 
 
 def _global_file(look: _Look, folders: Iterable[Path | None]) -> None:
@@ -285,11 +229,11 @@ def _global_file(look: _Look, folders: Iterable[Path | None]) -> None:
     candidates = [(folder / AGENTS, Rule.GLOBAL) for folder in folders if folder is not None]
     candidates.append((places.home / ".claude" / CLAUDE, Rule.CLAUDE_HOME))
     unused = places.config_dir / AGENTS
-    if all(unused != path for path, _ in candidates) and _exists(unused) is True:
+    if all(unused != path for path, _ in candidates) and exists(unused) is True:
         look.shade(str(unused), Rule.GLOBAL, "OPENCODE_CONFIG_DIR names another config folder.")
     winner = ""
     for path, rule in candidates:
-        if _exists(path) is not True:
+        if exists(path) is not True:
             continue
         if rule is Rule.CLAUDE_HOME and not places.claude:
             look.shade(
@@ -340,10 +284,56 @@ class _Entry:
     source: str
 
 
-def _configured(look: _Look, folder: Path, root: Path) -> None:
+def _entries(look: _Look) -> list[_Entry]:
+    """The merged list: the files of the global folder replace one another's list, every later file
+    adds to it, and what is there already is not added again."""
+    merged: list[_Entry] = []
+    for document in look.config.documents:
+        listed = document.data.get("instructions")
+        if listed is None:
+            continue
+        if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):
+            look.problems.append(
+                f"“instructions” in {document.source} is not a list of strings; OpenCode 1.18.33"
+                " does not start with it."
+            )
+            continue
+        found = [_Entry(shown(entry), document.source) for entry in listed]
+        if document.is_global:
+            for entry in merged:
+                look.shade(
+                    entry.text, _rule(entry),
+                    f"{document.source} has a list of its own, which replaces the one in"
+                    f" {entry.source}.",
+                )  # fmt: skip
+            merged = found
+        else:
+            merged = _joined(merged, found, look)
+    return merged
+
+
+def _joined(held: list[_Entry], more: list[_Entry], look: _Look) -> list[_Entry]:
+    if not held or not more:
+        return held or more
+    joined = {entry.text: entry for entry in held}
+    for entry in more:
+        if entry.text in joined:
+            first = joined[entry.text].source
+            if first != entry.source:
+                look.shade(entry.text, _rule(entry), f"{first} names it already.")
+        else:
+            joined[entry.text] = entry
+    return list(joined.values())
+
+
+def _rule(entry: _Entry) -> Rule:
+    return Rule.URL if entry.text.startswith(("http://", "https://")) else Rule.CONFIG
+
+
+def _configured(look: _Look) -> None:
     """`instructions` of the merged configuration: paths and patterns first, then addresses."""
     addresses = []
-    for entry in _entries(look, folder, root):
+    for entry in _entries(look):
         found_by = f"“{entry.text}” in {entry.source}"
         if entry.text.startswith(("http://", "https://")):
             addresses.append(
@@ -364,7 +354,7 @@ def _configured(look: _Look, folder: Path, root: Path) -> None:
         if not wanted or "\0" in wanted:
             look.missing(entry.text, found_by, "This names no path.")
             continue
-        matches = _matches(look, wanted, folder, root)
+        matches = _matches(look, wanted)
         look.problems += matches.problems
         for path in matches.paths:
             look.add(path, Rule.CONFIG, found_by)
@@ -374,7 +364,7 @@ def _configured(look: _Look, folder: Path, root: Path) -> None:
         look.items.append(item)
 
 
-def _matches(look: _Look, wanted: str, folder: Path, root: Path) -> Matches:
+def _matches(look: _Look, wanted: str) -> Matches:
     """`systemPaths`: in an absolute path or one below ~ only the last part may hold wildcards; a
     relative one is looked for in every folder from the session's up to the root (`globUp`)."""
     if wanted.startswith("~/"):
@@ -387,7 +377,7 @@ def _matches(look: _Look, wanted: str, folder: Path, root: Path) -> Matches:
         return match(wanted, str(config), hidden=True)
     paths: list[str] = []
     problems: list[str] = []
-    for candidate in _up(folder, root):
+    for candidate in upwards(look.config.folder, look.config.root):
         found = match(wanted, str(candidate), hidden=True)
         paths += found.paths
         problems += found.problems
@@ -408,162 +398,15 @@ def _nowhere(look: _Look, wanted: str) -> str:
     return f"No file matches in {where}."
 
 
-def _entries(look: _Look, folder: Path, root: Path) -> list[_Entry]:
-    """The merged list (`loadInstanceState`): the files of the global folder replace one another's
-    list, every later file adds to it, and what is there already is not added again."""
-    places = look.places
-    merged: list[_Entry] = []
-    for name in ("config.json", "opencode.json", "opencode.jsonc"):
-        path = places.config_dir / name
-        found = _instructions_in(path, look)
-        if found is not None:
-            for entry in merged:
-                look.shade(
-                    entry.text, _rule(entry),
-                    f"{path} has a list of its own, which replaces the one in {entry.source}.",
-                )  # fmt: skip
-            merged = found
-    for path in _later_files(places, folder, root):
-        merged = _joined(merged, _instructions_in(path, look), look)
-    if places.config_content:
-        name = "OPENCODE_CONFIG_CONTENT"
-        merged = _joined(merged, _parsed(places.config_content, name, look), look)
-    for name in ("opencode.json", "opencode.jsonc"):
-        merged = _joined(merged, _instructions_in(places.managed_dir / name, look), look)
-    return merged
-
-
-def _later_files(places: Places, folder: Path, root: Path) -> Iterator[Path]:
-    """The configuration files after the global ones, in the order of their reading: the project's
-    from the root down, then those of the `.opencode` folders, the nearest first."""
-    if places.config_file is not None:
-        yield places.config_file
-    upwards = list(_up(folder, root))
-    if places.project:
-        for candidate in reversed(upwards):
-            yield candidate / "opencode.json"
-            yield candidate / "opencode.jsonc"
-    dots = [candidate / ".opencode" for candidate in upwards] if places.project else []
-    dots.append(places.home / ".opencode")
-    if places.own_config_dir is not None:
-        dots.append(places.own_config_dir)
-    for dot in dict.fromkeys(dots):
-        yield dot / "opencode.json"
-        yield dot / "opencode.jsonc"
-
-
-def _joined(held: list[_Entry], more: list[_Entry] | None, look: _Look) -> list[_Entry]:
-    if not held or not more:
-        return held or more or []
-    joined = {entry.text: entry for entry in held}
-    for entry in more:
-        if entry.text in joined:
-            first = joined[entry.text].source
-            if first != entry.source:
-                look.shade(entry.text, _rule(entry), f"{first} names it already.")
-        else:
-            joined[entry.text] = entry
-    return list(joined.values())
-
-
-def _rule(entry: _Entry) -> Rule:
-    return Rule.URL if entry.text.startswith(("http://", "https://")) else Rule.CONFIG
-
-
-def _instructions_in(path: Path, look: _Look) -> list[_Entry] | None:
-    """The list in one configuration file, None when the file has none or cannot be used."""
-    there = _exists(path)
-    if there is False:
-        return None
-    if isinstance(there, OSError):
-        look.problems.append(f"{path} cannot be looked at: {there.strerror}.")
-        return None
-    got = _bytes(str(path), MAX_CONFIG)
-    if isinstance(got, str):
-        look.problems.append(f"{path} {got}")
-        return None
-    data, size = got
-    if size > len(data):
-        look.problems.append(f"{path} is larger than {MAX_CONFIG:,} bytes and was not read.")
-        return None
-    return _parsed(data.decode("utf-8-sig", "replace"), str(path), look)
-
-
-def _parsed(text: str, source: str, look: _Look) -> list[_Entry] | None:
-    if not text.strip():
-        return None
-    try:
-        data = _json(text)
-    except (ValueError, RecursionError):
-        look.problems.append(
-            f"{source} cannot be parsed, so its instructions are not known. OpenCode 1.18.33 does not"
-            " start with it."
-        )
-        return None
-    listed = data.get("instructions") if isinstance(data, dict) else None
-    if listed is None:
-        return None
-    if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):
-        look.problems.append(
-            f"“instructions” in {source} is not a list of strings; OpenCode 1.18.33 does not start with it."
-        )
-        return None
-    return [_Entry(_shown(entry), source) for entry in listed]
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        if '"instructions"' not in text:
-            # What OpenCode cannot parse is told; what it can and we need not is no reason to wait.
-            return _json5(text) if len(text) <= MAX_JSON5 else {}
-        if len(text) > MAX_JSON5:
-            raise
-        return _json5(text)
-
-
-def _json5(text: str) -> Any:
-    import json5  # 60 ms to import, so only for a configuration with comments or trailing commas
-
-    return json5.loads(text)
-
-
-def _bytes(path: str, most: int) -> tuple[bytes, int] | str:
-    """The first bytes of a regular file and its size, or the rest of a sentence that says why not.
-
-    A link is followed, as OpenCode does. What is no regular file is not opened: that could wait
-    for ever (a pipe) or act (a device).
-    """
-    try:
-        if os.path.basename(os.path.realpath(path)) in NEVER:
-            return "holds credentials and is never read."
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return "is no regular file and was not opened."
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        with open(descriptor, "rb", buffering=0) as file:
-            state = os.fstat(descriptor)
-            if not stat.S_ISREG(state.st_mode):
-                return "is no regular file and was not opened."
-            data = b""
-            while len(data) < most and (piece := file.read(most - len(data))):
-                data += piece
-            return data, max(state.st_size, len(data))
-    except FileNotFoundError:
-        return "is not there."
-    except OSError as error:
-        return f"cannot be read: {error.strerror}."
-
-
 def _read(place: str, rule: Rule, found_by: str) -> Instruction:
-    link = _shown(os.path.realpath(place)) if os.path.islink(place) else ""
+    link = shown(os.path.realpath(place)) if os.path.islink(place) else ""
     problems = []
-    got = _bytes(place, MAX_TEXT)
-    exists = os.path.lexists(place)
-    place, found_by = _shown(place), _shown(found_by)
+    got = head(place, MAX_TEXT)
+    there = os.path.lexists(place)
+    place, found_by = shown(place), shown(found_by)
     if isinstance(got, str):
         return Instruction(
-            place, rule, found_by, exists, False, link, exact=False, problems=(f"{place} {got}",)
+            place, rule, found_by, there, False, link, exact=False, problems=(f"{place} {got}",)
         )
     data, size = got
     text = codecs.getincrementaldecoder("utf-8-sig")("replace").decode(data, size <= len(data))
@@ -585,15 +428,16 @@ def _read(place: str, rule: Rule, found_by: str) -> Instruction:
     )  # fmt: skip
 
 
-def _newer(look: _Look, folder: Path, root: Path) -> None:
+def _newer(look: _Look) -> None:
     """`observe` in instruction-context.ts: AGENTS.md of the config folder, then those between the
     session's folder and the root, all with links resolved and each once."""
     places = look.places
     config = places.own_config_dir or places.config_dir
     path = config / AGENTS
-    if _exists(path) is True:
+    if exists(path) is True:
         look.add(os.path.realpath(path), Rule.GLOBAL, "AGENTS.md of the config folder")
-    here, top = Path(os.path.realpath(folder)), Path(os.path.realpath(root))
+    here = Path(os.path.realpath(look.config.folder))
+    top = Path(os.path.realpath(look.config.root))
     paths, error = _upward(AGENTS, here, top)
     for found in paths:
         if not places.project:
@@ -607,12 +451,12 @@ def _newer(look: _Look, folder: Path, root: Path) -> None:
         look.problems.append(f"{error}; OpenCode then leaves the session what it was told last.")
     only = "OpenCode's newer runtime reads AGENTS.md only."
     claude = places.home / ".claude" / CLAUDE
-    if _exists(claude) is True:
+    if exists(claude) is True:
         look.shade(str(claude), Rule.CLAUDE_HOME, only)
     for name in (CLAUDE, CONTEXT):
         for found in _upward(name, here, top)[0]:
             look.shade(str(found), Rule.UPWARD, only)
-    for entry in _entries(look, folder, root):
+    for entry in _entries(look):
         look.shade(
             entry.text, _rule(entry),
             f"OpenCode's newer runtime does not read the instructions in {entry.source}.",

@@ -8,7 +8,7 @@ changes on the way (`experimental.chat.messages.transform`) is in no database an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
@@ -65,8 +65,11 @@ class Kind(StrEnum):
 class Item:
     """A piece of what the model gets. Items of one `group` are one message to it.
 
-    `text` is as the model gets it: of a call its input as JSON, of media a note in brackets. `note`
-    says how it differs from what is stored, or where it comes from; it is empty for plain text.
+    `text` is as the model gets it: of a call its input as JSON, of media a note in brackets. Where
+    a view holds excerpts only, `cut` is the number of characters left off. `units` is the length of
+    the whole in UTF-16 units, a quarter of which OpenCode takes for its tokens. `note` says how it
+    differs from what is stored, or where it comes from; it is empty for plain text. `pruned` is the
+    length of an output that is stored and that the model does not get.
     """
 
     group: int
@@ -79,6 +82,13 @@ class Item:
     tool: str = ""
     call_id: str = ""
     note: str = ""
+    units: int = 0
+    cut: int = 0
+    pruned: int = 0
+
+
+Shorten = Callable[[str], tuple[str, int]]
+"""Makes an excerpt: what to hold of a text, and the number of characters left off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +112,17 @@ class View:
     """Collects what the model gets of one message after the other.
 
     `at` is the moment, for what was changed later. `keeps_thoughts`: 1.3.2 sends the reasoning of
-    another model as reasoning, 1.14.48 and later as text.
+    another model as reasoning, 1.14.48 and later as text. `shorten` makes what is held of a text.
     """
 
-    def __init__(self, model: Model | None, at: int | None, keeps_thoughts: bool = False) -> None:
+    def __init__(
+        self, model: Model | None, at: int | None, keeps_thoughts: bool = False,
+        shorten: Shorten | None = None,
+    ) -> None:  # fmt: skip
         self.model = model
         self.at = at
         self.keeps_thoughts = keeps_thoughts
+        self.shorten = shorten
         self.items: list[Item] = []
         self.left_out: list[LeftOut] = []
         self.doubts: dict[str, None] = {}
@@ -139,11 +153,13 @@ class View:
 
     def _put(
         self, message: Message, part: Part | None, why: Why, role: str, kind: Kind, text: str,
-        note: str = "", tool: str = "", call_id: str = "",
+        note: str = "", tool: str = "", call_id: str = "", pruned: int = 0,
     ) -> None:  # fmt: skip
+        length = units(text)
+        held, cut = (text, 0) if self.shorten is None else self.shorten(text)
         self.items.append(
-            Item(self._group, role, kind, text, message.id, part.id if part else message.id, why,
-                 tool, call_id, note)
+            Item(self._group, role, kind, held, message.id, part.id if part else message.id, why,
+                 tool, call_id, note, length, cut, pruned)
         )  # fmt: skip
 
     def _media(
@@ -237,10 +253,11 @@ class View:
     def _result(self, message: Message, part: Part, why: Why) -> None:
         data = part.data or {}
         state = _dict(data.get("state"))
-        status, note, files = state.get("status"), "", []
+        status, note, files, pruned = state.get("status"), "", [], 0
         if status == "completed":
             text = _str(state.get("output"))
             if self._is_pruned(state):
+                pruned = units(text)
                 text, note = PRUNED, "pruned: the output is stored and no longer sent"
             else:
                 files = [file for file in _list(state.get("attachments")) if isinstance(file, dict)]
@@ -256,7 +273,7 @@ class View:
             return
         self._group += 1
         self._put(message, part, why, "tool", Kind.RESULT, text, note,
-                  _str(data.get("tool")), _str(data.get("callID")))  # fmt: skip
+                  _str(data.get("tool")), _str(data.get("callID")), pruned)  # fmt: skip
         for file in files:
             self._media(
                 message, part, why, "tool", file,
@@ -388,11 +405,29 @@ def as_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def estimate(text: str) -> int:
+def units(text: str) -> int:
+    """The length of a text in UTF-16 units, as JavaScript counts it."""
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def as_tokens(length: int) -> int:
     """Tokens as OpenCode estimates them: a quarter of the UTF-16 units
     (packages/opencode/src/util/token.ts)."""
-    units = len(text) + sum(1 for char in text if ord(char) > 0xFFFF)
-    return int(units / 4 + 0.5)
+    return int(length / 4 + 0.5)
+
+
+def estimate(text: str) -> int:
+    """The tokens of a text, as OpenCode estimates them."""
+    return as_tokens(units(text))
+
+
+def weigh(message: Message) -> int:
+    """The length of what a model would get of a message if it saw it whole, in UTF-16 units."""
+    view = View(None, -1, shorten=lambda _: ("", 0))
+    view.add(message, Why.WHOLE)
+    return sum(item.units for item in view.items)
 
 
 def _steps(parts: tuple[Part, ...]) -> Iterator[list[Part]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,3 +59,9 @@ def as_object(text: str) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return {"unreadable": text}
     return found if isinstance(found, dict) else {"value": found}
+
+
+def release(version: str) -> tuple[int, ...]:
+    """A version as numbers, or nothing if it names none."""
+    found = re.match(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", version)
+    return tuple(int(number) for number in found.groups()) if found else ()

@@ -8,6 +8,7 @@ from webapp.pages import (
     entries,
     jobs,
     news,
+    promote,
     search,
     session,
     sessions,
@@ -19,7 +20,8 @@ from webapp.pages import (
 def init_app(app: Flask) -> None:
     """Registers every page."""
     modules = (
-        search, entries, trash, sessions, session, transcripts, context, care, jobs, news,
+        search, entries, trash, sessions, session, transcripts, context, promote, care, jobs,
+        news,
     )  # fmt: skip
     for module in modules:
         app.register_blueprint(module.blueprint)

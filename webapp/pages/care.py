@@ -9,13 +9,15 @@ from flask import Blueprint, jsonify, request, url_for
 from werkzeug.utils import redirect
 
 from webapp import settings as setting_table
-from webapp.errors import InvalidInput, Unreadable
-from webapp.memory import stats
+from webapp.errors import Conflict, InvalidInput, NotFound, Unreadable
+from webapp.memory import agents_md, stats
+from webapp.pages.promote import came_from
 from webapp.store import index, now_ms, receipts
 from webapp.transcripts import aside, cleanup, library
 from webapp.transcripts.cleanup import Options
 from webapp.web import current, filters, render
 from webapp.web.jobs import Job
+from webapp.web.parts import Desk
 
 blueprint = Blueprint("care", __name__)
 RECEIPTS = 100
@@ -132,24 +134,46 @@ def receipt_list() -> Any:
 def receipt(receipt_id: int) -> Any:
     """One receipt, whole."""
     store, settings = current.store(), current.settings()
+    change = _change(receipts.get(store, receipt_id))
     found = cleanup.whole(store, settings, receipts.get(store, receipt_id))
     named = found.detail.get("transcripts") if found.action == "cleanup" else None
     ids = [item.get("id") for item in named or [] if isinstance(item, dict)]
+    detail = found.detail if change is None else {}
     return render.page(
-        "receipt", receipt=found, detail=_shown_detail(found.detail), days=aside.DAYS,
+        "receipt", receipt=found, detail=_shown_detail(detail), days=aside.DAYS, change=change,
+        origin=came_from(change) if change else None,
+        # Its credentials were masked when it was written.
+        diff=Desk(settings.mask).diff("", "\n".join(change.diff), True) if change else None,
         undoable=sum(cleanup.can_undo(store, settings, str(name)) for name in ids),
     )  # fmt: skip
 
 
 @blueprint.post("/receipts/<int:receipt_id>/undo")
 def undo(receipt_id: int) -> Any:
-    """Puts back every transcript that a cleanup's receipt names."""
-    settings = current.settings()
+    """Puts back every transcript that a cleanup's receipt names, or the former text of a file."""
+    settings, store = current.settings(), current.writable()
+    written = receipts.get(store, receipt_id)
+    if written.action == agents_md.ACTION:
+        try:
+            number = agents_md.take_back(store, settings.backups_dir, written, settings.user)
+        except Conflict as error:
+            error.details["back"] = url_for("care.receipt", receipt_id=receipt_id)
+            error.details["back_text"] = "The receipt, with the difference"
+            raise
+        return render.back(url_for("care.receipt", receipt_id=number), "It is as it was before.")
     done, problems = cleanup.undo_receipt(current.writable(), settings, receipt_id, settings.user)
     text = f"Put {filters.plural(done, 'transcript')} back."
     if problems:
         text += f" {filters.plural(len(problems), 'other')} could not be: {problems[0]}"
     return render.back(url_for("care.receipt", receipt_id=receipt_id), text)
+
+
+def _change(found: receipts.Receipt) -> agents_md.Change | None:
+    """What a receipt tells of a write to an instruction file, None for any other."""
+    try:
+        return agents_md.change_of(found, current.settings().backups_dir)
+    except NotFound:
+        return None
 
 
 _LISTS = {"transcripts": {"id", "title", "scope", "why", "lines", "bytes"},

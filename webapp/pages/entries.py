@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flask import Blueprint, request, url_for
 from werkzeug.utils import redirect
 
 from webapp.errors import Conflict, InvalidInput, NotFound
-from webapp.memory import entries, query, trash
+from webapp.memory import entries, origins, query, trash
 from webapp.memory.entries import Draft, Entry
-from webapp.store import now_ms
+from webapp.memory.origins import Origin
+from webapp.memory.similar import Similar, similar
+from webapp.scope import parse_scope
+from webapp.store import Store, now_ms
+from webapp.transcripts import library
 from webapp.web import current, filters, render
 
 blueprint = Blueprint("entries", __name__)
-FIELDS = ("scope", "kind", "title", "body", "tags", "expires", "seen", "rewrite")
+FIELDS = (
+    "scope", "kind", "title", "body", "tags", "expires", "seen", "rewrite", "session", "lines", "h",
+    "copy", "self",
+)  # fmt: skip
+"""`session`, `lines` and `h` are where a text was taken from, `copy` is the entry that it is one of,
+`self` the one that is edited."""
+
+SHOWN = 100
+"""Close entries that a form may tell to have shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class From:
+    """Where an entry came from, as it is told: the link back, and whether it was edited since."""
+
+    origin: Origin
+    title: str
+    link: str
+    edited: bool
 
 
 @blueprint.get("/entries/new")
@@ -22,7 +46,8 @@ def new() -> Any:
     """The form for a new entry; its fields may be given in the address."""
     args = request.args
     form = {name: args.get(name, "") for name in FIELDS}
-    return _form(None, {**form, "kind": form["kind"] or "fact", "scope": form["scope"] or "global"})
+    return _form(None, {**form, "kind": form["kind"] or "fact", "scope": form["scope"] or "global"},
+                 close=close_to(form))  # fmt: skip
 
 
 @blueprint.post("/entries")
@@ -31,12 +56,15 @@ def create() -> Any:
     store = current.writable()
     form = _posted()
     try:
-        draft = _draft(form, None)
+        draft, origin = _draft(form, None), _origin(store, form)
+        close = similar(store, draft.scope, draft.title, draft.body, form["copy"] or None)
+        if _unseen(close):
+            return _form(None, form, close=close, asks=True)
         saved = entries.save(
-            store, draft, current.settings().user, may_rewrite=bool(form["rewrite"])
+            store, draft, current.settings().user, may_rewrite=bool(form["rewrite"]), origin=origin
         )
     except (InvalidInput, Conflict) as error:
-        return _form(None, form, error)
+        return _form(None, form, error, close_to(form))
     word = "Saved" if saved.created else "Rewrote"
     return render.back(url_for("entries.show", entry_id=saved.entry.id), f"{word} the entry.")
 
@@ -54,8 +82,87 @@ def show(entry_id: str) -> Any:
             raise NotFound(
                 "There is no such entry. It may have been purged from the trash; the receipts tell."
             ) from error
-        return render.page("entry", status=410, entry=gone.entry, gone=gone, live=False)
-    return render.page("entry", entry=entry, gone=None, live=entries.is_live(entry))
+        return render.page(
+            "entry", status=410, entry=gone.entry, gone=gone, live=False,
+            origin=came_from(store, [gone.entry]).get(entry_id),
+        )  # fmt: skip
+    return render.page(
+        "entry", entry=entry, gone=None, live=entries.is_live(entry),
+        origin=came_from(store, [entry]).get(entry_id),
+    )  # fmt: skip
+
+
+def came_from(store: Store, shown: Iterable[Entry]) -> Mapping[str, From]:
+    """Where some entries came from, by their ids."""
+    by_id = {entry.id: entry for entry in shown}
+    found = origins.of_many(store, list(by_id))
+    sessions = [origin.session_id for origin in found.values()]
+    titles = library.titles(store, current.settings(), sessions)
+    return {
+        entry_id: From(
+            origin, titles.get(origin.session_id) or origin.session_id, origin_link(origin),
+            origin.at != by_id[entry_id].updated_at,
+        )
+        for entry_id, origin in found.items()
+    }  # fmt: skip
+
+
+def origin_link(origin: Origin) -> str:
+    """The way back to the lines, which notices when other text stands there."""
+    place = url_for(
+        "transcripts.show", session_id=origin.session_id, lines=origin.lines, h=origin.hash
+    )
+    return f"{place}#L{origin.first}"
+
+
+@blueprint.post("/similar")
+def close() -> Any:
+    """The entries that are close to what stands in the form, as it is typed."""
+    return render.page("similar", target="similar", close=close_to(_posted()), asks=False)
+
+
+def close_to(form: Mapping[str, str]) -> tuple[Similar, ...]:
+    """What is close to the text of a form, however unfinished."""
+    try:
+        scope = parse_scope(form["scope"] or "global")
+    except InvalidInput:
+        return ()
+    return similar(
+        current.store(), scope, " ".join(form["title"].split()), form["body"],
+        form["self"] or form["copy"] or None,
+    )  # fmt: skip
+
+
+def _unseen(close: Iterable[Similar], known: Iterable[str] = ()) -> bool:
+    """Whether a close entry was not shown yet; one that a save would rewrite is asked about by
+    itself."""
+    shown = {*request.form.getlist("shown")[:SHOWN], *known}
+    return any(not hit.same and _key(hit) not in shown for hit in close)
+
+
+def _key(hit: Similar) -> str:
+    return f"{hit.entry.id}:{hit.entry.updated_at}"
+
+
+def _accepted(store: Store, entry: Entry) -> list[str]:
+    """What was close to an entry already when it was saved as it is."""
+    close = similar(store, entry.scope, entry.title, entry.body, entry.id)
+    return [_key(hit) for hit in close if hit.entry.updated_at <= entry.updated_at]
+
+
+def _origin(store: Store, form: Mapping[str, str]) -> Origin | None:
+    """The lines that the form names; of a copy those of the entry that it is one of."""
+    if form["session"]:
+        return origins.parse(form["session"], form["lines"], form["h"])
+    found = origins.of(store, form["copy"]) if form["copy"] else None
+    if found is None:
+        return None
+    # A copy of an edited text is no more that of the lines than the text is.
+    try:
+        edited = entries.get(store, form["copy"]).updated_at != found.at
+    except NotFound:
+        edited = trash.get(store, form["copy"]).entry.updated_at != found.at
+    return found if edited else replace(found, at=0)
 
 
 @blueprint.get("/entries/<entry_id>/edit")
@@ -80,8 +187,13 @@ def update(entry_id: str) -> Any:
         return _form(None, {**form, "seen": ""}, gone)
     try:
         seen = form["seen"]
+        draft = _draft(form, entry)
+        if (draft.scope, draft.title, draft.body) != (entry.scope, entry.title, entry.body):
+            close = similar(store, draft.scope, draft.title, draft.body, entry_id)
+            if _unseen(close, _accepted(store, entry)):
+                return _form(entry, form, close=close, asks=True)
         entries.edit(
-            store, entry_id, _draft(form, entry), current.settings().user,
+            store, entry_id, draft, current.settings().user,
             int(seen[:19]) if seen.isascii() and seen.isdigit() else None,
         )  # fmt: skip
     except (InvalidInput, Conflict) as error:
@@ -102,9 +214,9 @@ def _posted() -> dict[str, str]:
 
 
 def _fields(entry: Entry) -> dict[str, str]:
-    return {
+    return dict.fromkeys(FIELDS, "") | {
         "scope": entry.scope, "kind": entry.kind, "title": entry.title, "body": entry.body,
-        "tags": ", ".join(entry.tags), "seen": str(entry.updated_at), "rewrite": "",
+        "tags": ", ".join(entry.tags), "seen": str(entry.updated_at), "self": entry.id,
         "expires": filters.iso(entry.expires_at) if entry.expires_at else "",
     }  # fmt: skip
 
@@ -122,19 +234,32 @@ def _draft(form: dict[str, str], entry: Entry | None) -> Draft:
 
 
 def _form(
-    entry: Entry | None, form: dict[str, str], error: InvalidInput | Conflict | None = None
-) -> Any:
+    entry: Entry | None, form: dict[str, str], error: InvalidInput | Conflict | None = None,
+    close: tuple[Similar, ...] = (), asks: bool = False,
+) -> Any:  # fmt: skip
+    status = error.status if error else 409 if asks else 200
+    return render.page("entry_form", status=status, **form_values(entry, form, error, close, asks))
+
+
+def form_values(
+    entry: Entry | None, form: dict[str, str], error: InvalidInput | Conflict | None = None,
+    close: tuple[Similar, ...] = (), asks: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """What the form of an entry is rendered with. `close` are entries like it; with `asks` they are
+    why nothing was saved yet."""
     conflict = error.details.get("entry") if isinstance(error, Conflict) else None
     if isinstance(error, Conflict) and entry is not None and conflict and conflict.id == entry.id:
         form = {**form, "seen": str(conflict.updated_at)}
     scopes = [name for name, _ in current.cached_facets().scopes]
-    return render.page(
-        "entry_form", status=error.status if error else 200, entry=entry, form=form, error=error,
-        field=getattr(error, "field", None), conflict=conflict, kinds=entries.KINDS,
-        scopes=[s for s in dict.fromkeys(["global", *scopes]) if s],
-        may_rewrite=bool(error and error.details.get("rewrite")),
-        limits={"title": entries.MAX_TITLE, "body": entries.MAX_BODY, "tags": entries.MAX_TAGS},
-    )  # fmt: skip
+    return {
+        "entry": entry, "form": form, "error": error, "field": getattr(error, "field", None),
+        "conflict": conflict, "kinds": entries.KINDS, "close": close, "asks": asks,
+        "scopes": [s for s in dict.fromkeys(["global", *scopes]) if s],
+        "may_rewrite": bool(error and error.details.get("rewrite")) or bool(form["rewrite"]),
+        "limits": {
+            "title": entries.MAX_TITLE, "body": entries.MAX_BODY, "tags": entries.MAX_TAGS,
+        },
+    }  # fmt: skip
 
 
 @blueprint.get("/entries")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 from flask import Blueprint, request, url_for
 
@@ -15,6 +14,7 @@ from webapp.pages.news import session_poll
 from webapp.store import now_ms
 from webapp.transcripts import files, library
 from webapp.web import current, render
+from webapp.web.links import message_link
 from webapp.web.parts import Desk
 
 blueprint = Blueprint("session", __name__)
@@ -73,7 +73,7 @@ def show(session_id: str, message_id: str = "") -> Any:
         lines=files.lines_of(transcript.path, in_order) if transcript else {},
         transcript=transcript, at=at, wanted=wanted, todos=desk.todos(todos), growth=growth,
         reverted=reverted, revert=_revert(desk, session), revert_id=str(revert.get("messageID")),
-        poll=session_poll(session, seen, order), tag=tag, link=_link(session.id),
+        poll=session_poll(session, seen, order), tag=tag, link=message_link(session.id),
         page_link=_page_link(session.id, order),
     )  # fmt: skip
 
@@ -122,19 +122,6 @@ def _revert(desk: Desk, session: Session) -> Any:
     if isinstance(diff, str) and diff.strip():
         return desk.diff("what was taken back", diff, False)
     return None
-
-
-def _link(session_id: str) -> Any:
-    """Makes links to a message, or to a part of one, of this session."""
-
-    def link(message_id: str, part_id: str = "", **args: Any) -> str:
-        # A "/" would end the path; the newer runtime's messages might have one.
-        by_path = "/" not in message_id and message_id not in ("", ".", "..")
-        named: dict[str, Any] = {"message_id" if by_path else "at": message_id}
-        place = url_for("session.show", session_id=session_id, **named, **args)
-        return f"{place}#{quote(part_id or message_id, safe='')}"
-
-    return link
 
 
 def _page_link(session_id: str, order: str) -> Any:

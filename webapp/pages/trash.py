@@ -8,6 +8,7 @@ from flask import Blueprint, request, url_for
 
 from webapp.errors import Conflict, MemoryAppError
 from webapp.memory import trash
+from webapp.pages.entries import came_from
 from webapp.pages.search import parse_page
 from webapp.web import current, filters, render
 
@@ -29,7 +30,8 @@ def _index(status: int = 200, conflicts: list[dict[str, Any]] | None = None) -> 
     return render.page(
         "trash", status=status, items=items, total=total, page_number=number,
         until=until,
-        has_more=number * trash.PAGE < total, conflicts=conflicts or [],
+        has_more=number * trash.PAGE < total,
+        origins=came_from(store, [item.entry for item in items]), conflicts=conflicts or [],
         days=current.settings().trash_days,
     )  # fmt: skip
 

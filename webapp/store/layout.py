@@ -28,6 +28,7 @@ TRANSCRIPT_COLUMNS = (
     "messages", "lines", "size", "marks_size", "removed_at", "removed_by", "removed_why",
 )  # fmt: skip
 RECEIPT_COLUMNS = ("id", "at", "action", "actor", "summary", "detail")
+ORIGIN_COLUMNS = ("entry_id", "session_id", "first_line", "last_line", "hash", "at")
 
 PUBLIC_DDL = (
     """CREATE TABLE IF NOT EXISTS entries (
@@ -174,6 +175,14 @@ MIGRATIONS: tuple[tuple[str, Callable[[Runs], None]], ...] = (
             )
         ),
     ),
+    (
+        "0009-origins",
+        _run(
+            """CREATE TABLE IF NOT EXISTS origins (
+              entry_id TEXT PRIMARY KEY, session_id TEXT NOT NULL, first_line INTEGER NOT NULL,
+              last_line INTEGER NOT NULL, hash TEXT NOT NULL, at INTEGER NOT NULL)""",
+        ),
+    ),
 )
 
 _MIGRATIONS_DDL = (
@@ -222,6 +231,7 @@ def inspect(db: Runs) -> Layout:
         ("trash", TRASH_COLUMNS),
         ("transcripts", TRANSCRIPT_COLUMNS),
         ("receipts", RECEIPT_COLUMNS),
+        ("origins", ORIGIN_COLUMNS),
     ):
         if table not in tables:
             continue

@@ -509,6 +509,18 @@ def get(store: Store, settings: Settings, session_id: str) -> Transcript:
     raise NotFound(f"There is no transcript of a session {session_id[:60]}.")
 
 
+def titles(store: Store, settings: Settings, ids: Sequence[str]) -> Mapping[str, str]:
+    """The titles of some exported sessions by their ids, also of removed ones; of those that only
+    another program wrote there is none."""
+    if not ids or not store.has_table("transcripts"):
+        return {}
+    holes = ", ".join("?" * len(ids))
+    rows = store.rows(
+        f"SELECT session_id, title FROM transcripts WHERE session_id IN ({holes})", ids
+    )
+    return {as_text(row[0]): shown_title(as_text(row[1]), settings) for row in rows}
+
+
 def removed(store: Store, session_id: str) -> Removed | None:
     """What a cleanup noted when it removed a transcript."""
     if not store.has_table("transcripts"):

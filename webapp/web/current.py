@@ -152,8 +152,8 @@ def rail() -> dict[str, Any]:
 
 
 def tilde(path: Path | str) -> str:
-    """A path with the home folder as `~`."""
-    text, home = str(path), str(Path.home())
+    """A path with the home folder, in which OpenCode looks too, as `~`."""
+    text, home = str(path), str(settings().places.home)
     return "~" + text[len(home) :] if text == home or text.startswith(home + "/") else text
 
 

@@ -23,9 +23,11 @@ _LONGEST = 10**30
 """Beyond this no time is told apart; a larger number may not even be a float."""
 _UNITS = ((31_536_000, "y"), (2_592_000, "mo"), (604_800, "w"), (86_400, "d"), (3_600, "h"),
           (60, "min"))  # fmt: skip
-# Bidirectional overrides can make a line read as something else (CVE-2021-42574).
+# Bidirectional overrides can make a line read as something else (CVE-2021-42574), and tags and
+# variation selectors spell a text that a model reads and nobody sees.
 _HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2064"
+    "\u2066-\u2069\ufeff\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
 )
 MAX_NAMED = 2_000
 MAX_MARKS = 1_000
