@@ -356,6 +356,14 @@
       if (here) here.scrollIntoView({ block: "start" });
     }
     window.addEventListener("hashchange", toHash);
+    // Messages that were added since the page came are not in its address; so that the way back leads to
+    // the message whose link is followed, its own address takes the page's place.
+    session.addEventListener("click", (event) => {
+      const link = event.target.closest("a[href]");
+      const message = link && link.closest(".msg");
+      if (!message || link.target || event.ctrlKey || event.metaKey || event.button || link.pathname === location.pathname) return;
+      history.replaceState(history.state, "", $(".msg-head h2 a", message).href);
+    });
   }
 
   // News ---------------------------------------------------------------------------------------
@@ -364,20 +372,29 @@
   const LOOK = 2500;
   let newsTimer = 0;
   let failures = 0;
+  let asking = false;
   const look = async () => {
     clearTimeout(newsTimer);
     const box = $("#news");
-    if (!box || document.hidden) return;
+    if (!box || document.hidden || asking) return;
+    asking = true;
     try {
       const tag = box.dataset.tag;
       const answer = await fetch(box.dataset.poll, { headers: tag ? { "If-None-Match": tag } : {} });
-      failures = 0;
-      if (box.isConnected && answer.status === 200) tell(box, await answer.text(), answer.headers.get("ETag"));
-      else if (answer.status !== 200 && answer.status !== 304) return;
+      if (answer.status === 200) {
+        failures = 0;
+        const text = await answer.text();
+        if (box.isConnected) tell(box, text, answer.headers.get("ETag"));
+      } else failures = answer.status === 304 ? 0 : failures + 1;
     } catch {
       failures += 1;
-      if (failures === 3) box.textContent = "The server does not answer. Is it still running?";
+      if (failures === 3 && box.isConnected) {
+        box.textContent = "The server does not answer. Is it still running?";
+        // So that what stood there comes back with the server.
+        box.dataset.tag = "";
+      }
     }
+    asking = false;
     newsTimer = setTimeout(look, Math.min(LOOK * 2 ** failures, 60000));
   };
   const tell = (box, text, tag) => {
@@ -392,6 +409,14 @@
   };
   const lookSoon = () => { clearTimeout(newsTimer); newsTimer = setTimeout(look, LOOK); };
   document.addEventListener("visibilitychange", look);
+  // To another place of this very page a link alone would not load what is new.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("#news a");
+    if (!link || event.ctrlKey || event.metaKey || link.pathname + link.search !== location.pathname + location.search) return;
+    event.preventDefault();
+    if (link.hash) history.replaceState(history.state, "", link.hash);
+    location.reload();
+  });
   window.addEventListener("pageshow", (event) => { if (event.persisted) look(); });
   document.addEventListener("htmx:afterSettle", (event) => { if ($("#news", event.target)) lookSoon(); });
   if ($("#news")) lookSoon();

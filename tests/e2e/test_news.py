@@ -80,7 +80,7 @@ def test_what_is_new_is_told_within_three_seconds_and_the_place_is_kept(
     expect(page.locator("#news")).to_be_hidden()
     if path.startswith(("/sessions/", "/transcripts/")):
         expect(
-            page.locator(".msg .prose p, .row code").filter(has_text="Three.")
+            page.locator(".msg .said, .row code").filter(has_text="Three.")
         ).to_be_in_viewport()
 
 
@@ -117,3 +117,22 @@ def test_a_page_tells_that_the_server_is_gone_and_goes_on_when_it_is_back(
         page.clock.run_for(25_000)
         page.wait_for_timeout(300)
     expect(page.locator("#news")).to_contain_text("The server does not answer")
+
+
+def test_what_was_told_comes_back_when_the_server_answers_again(
+    site: Any, opencode: OpenCode, page: Page, page_problems: Any
+) -> None:
+    page_problems.allow("ERR_FAILED")
+    page.clock.install()
+    page.goto(f"{site.url}/sessions/{SESSION}")
+    opencode.say("One.")
+    page.clock.run_for(3_000)
+    expect(page.locator("#news")).to_contain_text("1 new message")
+    page.route("**/news/**", lambda route: route.abort())
+    for _ in range(4):
+        page.clock.run_for(25_000)
+        page.wait_for_timeout(300)
+    expect(page.locator("#news")).to_contain_text("does not answer")
+    page.unroute("**/news/**")
+    page.clock.run_for(61_000)
+    expect(page.locator("#news")).to_contain_text("1 new message")

@@ -379,11 +379,9 @@ def proposed(site: Any, path: Path, lines: str = "15", **values: str) -> Any:
     """The page with the difference for a file."""
     page = site.get(f"/promote?session={KEYS}&lines={lines}&to=file")
     form = page.form("/promote/diff")
-    home = str(site.settings.places.home)
-    shown = "~" + str(path)[len(home) :] if path.is_relative_to(home) else str(path)
     (radio,) = [
         node for node in form.all("input", type="radio")
-        if node.parent and node.parent.text == shown
+        if node.parent and node.parent.text == str(path)
     ]  # fmt: skip
     return site.submit(page, form, "Show the difference", target=radio.attrs["value"], **values)
 

@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 
 from tests.conftest import Trace
-from webapp.opencode import list_sessions
+from webapp.opencode import list_sessions, overview
 from webapp.settings import Settings
 from webapp.transcripts import files
 
@@ -191,14 +191,12 @@ def test_the_line_of_a_message_and_of_a_part_is_where_they_stand(site: Any) -> N
 
 def test_the_transcript_links_to_the_session_and_back(site: Any) -> None:
     transcript = site.get(f"/transcripts/{FIX}")
-    (there,) = [a.attrs["href"] for a in transcript.main.all("a") if a.text == "as a session"]
+    (there,) = [a.attrs["href"] for a in transcript.main.all("a") if a.text == "Session"]
     assert there == f"/sessions/{FIX}"
-    (back,) = [
-        a.attrs["href"] for a in site.get(there).main.all("a") if a.text == "as a transcript"
-    ]
+    (back,) = [a.attrs["href"] for a in site.get(there).main.all("a") if a.text == "Transcript"]
     assert back == f"/transcripts/{FIX}"
     site.foreign_transcript("other", "# Another\nprogram\n")
-    assert "as a session" not in site.get("/transcripts/other").text
+    assert not site.get("/transcripts/other").main.all("nav", class_="tabs views")
 
 
 # What is shown ----------------------------------------------------------------------------------
@@ -798,3 +796,25 @@ def test_every_link_of_a_session_leads_somewhere(site: Any) -> None:
                 places.add(parts._replace(scheme="", netloc="", fragment="").geturl())
         for path in sorted(places)[::3]:
             assert site.get(path).status == 200, path
+
+
+def test_what_a_person_typed_is_shown_as_it_is_and_an_unfinished_answer_cannot_be_promoted(
+    site: Any, talk: Talk
+) -> None:
+    now = int(time.time() * 1000)
+    said = "2*3*4 and __init__\n  indented"
+    asked = talk.message({"role": "user", "time": {"created": now}},
+                         {"type": "text", "text": said}, at=now - 60_000)  # fmt: skip
+    running = talk.message({"role": "assistant", "time": {"created": now}}, at=now)
+    answer = site.get(f"/sessions/{talk.id}")
+    assert said in answer.main.one(id=asked).one("div", class_="said").raw
+    assert "promote" in answer.main.one(id=asked).text
+    assert "promote" not in answer.main.one(id=running).text
+
+
+def test_the_tokens_of_a_session_are_those_of_the_list(site: Any) -> None:
+    page = site.get(f"/sessions/{LONG}")
+    (told,) = re.findall(r"([\d,]+) tokens in all", page.text)
+    (item,) = overview.page([site.settings.opencode_db], overview.Filter(text=LONG)).items
+    assert item.tokens is not None
+    assert int(told.replace(",", "")) == item.tokens.total

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from flask import request_finished
 
 from webapp import settings as setting_table
@@ -33,7 +34,7 @@ def test_every_setting_is_shown_with_its_help(site: Any) -> None:
 
 
 def test_each_value_says_where_it_came_from(
-    tmp_path: Path, make_site: Callable[[Settings], Any]
+    tmp_path: Path, make_site: Callable[[Settings], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "home" / ".config" / "opencode-memory"
     config.mkdir(parents=True)
@@ -44,6 +45,7 @@ def test_each_value_says_where_it_came_from(
         '{"plugin": [["@log0u7/opencode-memory", {"keepRecent": 4, "maxSessions": 50}]]}'
     )
     env = {"HOME": str(tmp_path / "home"), "OPENCODE_MEMORY_KEEP_RECENT": "2"}
+    monkeypatch.setenv("HOME", env["HOME"])
     site = make_site(setting_table.load({"db": str(tmp_path / "my.db")}, env))
     found = rows(site.get("/settings"))
     assert found["db"] == (str(tmp_path / "my.db"), "--db")

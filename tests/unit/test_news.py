@@ -15,7 +15,7 @@ from tests.conftest import FIXTURES as FOLDER
 from tests.conftest import Talk, Trace
 from webapp.errors import InvalidInput, NotFound
 from webapp.opencode import find_session, list_sessions, news, reading
-from webapp.opencode.news import Ends, News, Seen
+from webapp.opencode.news import Ends, News, Seen, WentOn
 from webapp.opencode.sessions import message_keys
 from webapp.settings import Settings
 from webapp.store import Store
@@ -54,7 +54,7 @@ def test_new_messages_are_told_in_order(talk: Talk) -> None:
 
 def test_an_empty_session_gets_its_first_messages(talk: Talk) -> None:
     held = seen(talk)
-    assert held == Seen()
+    assert (held.older, held.newer) == ("", "")
     first = talk.user("First.")
     assert ids(since(talk, held)) == [first]
 
@@ -64,10 +64,10 @@ def test_an_answer_that_goes_on_is_told_without_a_new_message(talk: Talk) -> Non
     answer = talk.assistant("Half", done=False)
     held = seen(talk)
     talk.part(answer, {"type": "text", "text": "and half"})
-    assert since(talk, held) == News(changed=True)
+    assert since(talk, held) == News(went_on=True)
     held = seen(talk)
     talk.finish(answer)
-    assert since(talk, held) == News(changed=True)
+    assert since(talk, held) == News(went_on=True)
 
 
 def test_messages_that_were_taken_back_are_told_as_a_change(talk: Talk) -> None:
@@ -77,6 +77,37 @@ def test_messages_that_were_taken_back_are_told_as_a_change(talk: Talk) -> None:
     for number in range(news.MOST + 5):
         talk.user(f"Again {number}.")
     assert since(talk, held) == News(changed=True)
+
+
+def test_a_message_that_sorts_further_up_a_title_and_a_revert_are_told_as_a_change(
+    talk: Talk,
+) -> None:
+    talk.user("First.")
+    talk.user("Second.")
+    held = seen(talk)
+    talk.sql(
+        "INSERT INTO message (id, session_id, time_created, time_updated, data)"
+        " SELECT 'msg_0', session_id, time_created - 5000, time_updated, data FROM message LIMIT 1"
+    )
+    assert since(talk, held) == News()  # OpenCode touches the session too
+    talk.sql("UPDATE session SET time_updated = time_updated + 1, title = 'Other'")
+    assert since(talk, held) == News(changed=True)
+
+
+def test_a_session_that_is_deleted_is_told(talk: Talk) -> None:
+    talk.user("First.")
+    held = seen(talk)
+    talk.sql("DELETE FROM session")
+    assert since(talk, held) == News(gone=True)
+
+
+def test_rows_that_take_the_numbers_of_removed_ones_are_told(talk: Talk) -> None:
+    for number in range(4):
+        talk.user(f"Question {number}.")
+    held = news.ends([talk.db])
+    talk.sql("DELETE FROM message WHERE rowid > 1")
+    talk.user("Another.")
+    assert news.went_on([talk.db], held).changed
 
 
 def test_of_very_many_only_that_there_are_more(talk: Talk) -> None:
@@ -127,7 +158,7 @@ def test_every_layout_tells_what_came_after_half_of_a_session(path: Path) -> Non
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "[1,2,3,4]", '["a","b","c",1]', '["a","b",1,2,3]', "nul", "{}", "[" * 5000, "1e999"],
+    ["", "[]", "[1,2,3,4,5]", '["a","b","c",1,1]', '["a","b",1,2,3,4]', "nul", "{}", "[" * 5000, "1e999"],
 )  # fmt: skip
 def test_an_address_that_says_nothing_is_an_input_error(text: str) -> None:
     with pytest.raises(InvalidInput):
@@ -136,7 +167,7 @@ def test_an_address_that_says_nothing_is_an_input_error(text: str) -> None:
         with pytest.raises(InvalidInput):
             Ends.load(text)
     with pytest.raises(InvalidInput):
-        Ends.load('{"opencode.db": [1, 2, 1e30]}')
+        Ends.load('{"opencode.db": [[1, "a"], [2, "b"], [1e30, "c"]]}')
 
 
 def test_what_is_seen_survives_its_address(talk: Talk) -> None:
@@ -151,17 +182,18 @@ def test_sessions_that_went_on_are_counted_once_each(new_talk: Callable[..., Tal
     one, two, still = new_talk("ses_one"), new_talk("ses_two"), new_talk("ses_still")
     still.user("Before.")
     held = news.ends([one.db])
-    assert news.went_on([one.db], held) == (0, True)
+    assert news.went_on([one.db], held) == WentOn()
     one.user("First.")
     one.assistant("Done.")
     two.newer("user", {"text": "First."})
     new_talk("ses_new")
-    assert news.went_on([one.db], held) == (3, True)
+    assert news.went_on([one.db], held) == WentOn(3)
     for number in range(news.MOST):
         one.message({"role": "user"}, f"msg_more_{number:04}")
-    assert news.went_on([one.db], held) == (3, False)
+    assert news.went_on([one.db], held) == WentOn(3, False)
     missing = one.db.with_name("opencode-next.db")
-    assert news.went_on([missing, one.db], Ends({missing.name: (0, 0, 0)})) == (0, True)
+    unread = news.went_on([missing, one.db], Ends({missing.name: ((0, ""),) * 3}))
+    assert unread == WentOn(unread=True)
     assert news.ends([missing]) == Ends()
 
 
@@ -211,6 +243,22 @@ def test_what_is_not_finished_is_not_counted(
     assert transcript_news.since(store, settings, talk.id, held, now).lines == 0
     talk.finish(answer)
     assert transcript_news.since(store, settings, talk.id, held, now).lines > 0
+
+
+def test_what_an_export_would_note_is_told_as_a_change(
+    talk: Talk, store: Store, settings: Settings, shown: Callable[[], transcript_news.Seen]
+) -> None:
+    talk.user("First.")
+    talk.assistant("Done.")
+    held = shown()
+    look = transcript_news.since
+    assert not look(store, settings, talk.id, held, LATER).changed
+    talk.sql("UPDATE session SET title = 'Other', time_updated = time_updated + 1000")
+    found = look(store, settings, talk.id, held, LATER)
+    assert (found.lines, found.changed) == (0, True)
+    assert talk.export(store, settings, LATER).added > 0
+    talk.sql("DELETE FROM session")
+    assert look(store, settings, talk.id, held, LATER).gone
 
 
 def test_counted_messages_that_are_taken_back_are_counted_anew(
@@ -267,7 +315,7 @@ def test_a_session_of_another_id_is_not_read(talk: Talk) -> None:
     talk.user("First.")
     with reading(talk.db) as connection:
         assert news.seen(connection, "ses_\ud800") == Seen()
-        assert news.since(connection, "ses_\ud800", Seen("msg_\ud800")) == News(changed=True)
+        assert news.since(connection, "ses_\ud800", Seen("msg_\ud800")) == News(gone=True)
     assert find_session([talk.db], "ses_\ud800") == (None, [])
 
 
@@ -294,6 +342,6 @@ def test_a_look_for_news_goes_through_no_table(path: Path, tmp_path: Path, trace
             news.newest(connection, session.id, {held.older, held.newer}.__contains__)
         trace.assert_frugal(db)
     trace.clear()
-    news.went_on([db], Ends({db.name: (0, 0, 0)}))
+    news.went_on([db], Ends({db.name: ((0, ""),) * 3}))
     assert news.ends([db]).rows
     trace.assert_frugal(db)

@@ -47,12 +47,13 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How the context of a session grew, and what its answers cost. `skipped` messages at its
-    beginning were not looked at."""
+    """How the context of a session grew, and what its answers cost: `tokens` of all kinds, of which
+    `output` were written. `skipped` messages at its beginning were not looked at."""
 
     points: tuple[Point, ...]
     answers: int
     cost: float
+    tokens: int
     output: int
     skipped: int
 
@@ -167,16 +168,18 @@ def growth(connection: sqlite3.Connection, session_id: str, keys: Sequence[Key])
         ):
             facts[table, rowid] = tuple(row)
     points: list[Point] = []
-    cost, output = 0.0, 0
+    cost, total, output = 0.0, 0, 0
     for number, key in enumerate(keys, 1):
         stored, paid, compacted = facts.get((key.table, key.rowid), (None, None, None))
         tokens = _tokens(stored)
         size = context_size(tokens)
         output += _count(tokens.get("output"))
+        total += all_kinds(tokens)
         cost += paid if isinstance(paid, (int, float)) and 0 <= paid < _LARGEST else 0
         if size or compacted:
             points.append(Point(number, key.id, size, bool(compacted)))
-    return Growth(tuple(_thinned(points)), len(points), cost, output, max(0, len(keys) - LOOKED_AT))
+    skipped = max(0, len(keys) - LOOKED_AT)
+    return Growth(tuple(_thinned(points)), len(points), cost, total, output, skipped)
 
 
 def context_size(tokens: Any) -> int:
@@ -191,6 +194,15 @@ def context_size(tokens: Any) -> int:
             _count, (tokens.get("input"), tokens.get("output"), held.get("read"), held.get("write"))
         )
     )
+
+
+def all_kinds(tokens: dict[str, Any]) -> int:
+    """The tokens of an answer of every kind, as the list of sessions adds them up."""
+    cache = tokens.get("cache")
+    held = cache if isinstance(cache, dict) else {}
+    kinds = (tokens.get("input"), tokens.get("output"), tokens.get("reasoning"), held.get("read"),
+             held.get("write"))  # fmt: skip
+    return sum(map(_count, kinds))
 
 
 def _tokens(stored: object) -> dict[str, Any]:

@@ -7,10 +7,9 @@ from typing import Any
 from flask import Blueprint, request
 
 from webapp import opencode
-from webapp.errors import NotFound, Unreadable
-from webapp.opencode import find_session
 from webapp.opencode.modelview import PRUNED
 from webapp.pages.news import session_poll
+from webapp.pages.session import session_of
 from webapp.transcripts import export, library
 from webapp.web import current, render
 from webapp.web.contextview import context_view
@@ -25,11 +24,7 @@ def show(session_id: str) -> Any:
     once that compaction had ended."""
     export.check_id(session_id)
     settings = current.settings()
-    session, problems = find_session(settings.opencode_databases(), session_id)
-    if session is None and problems:
-        raise Unreadable(" ".join(problems))
-    if session is None:
-        raise NotFound(f"OpenCode has no session {session_id}.")
+    session, problems = session_of(session_id)
     before, after = request.args.get("before") or None, request.args.get("after") or None
     tag = render.etag(opencode.version([session.db]))
     view = context_view(settings, current.record_store(), session, before, after)

@@ -6,7 +6,7 @@ seen stands in the address that it asks; so two pages may have seen different th
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from flask import Blueprint, request, url_for
@@ -25,14 +25,20 @@ BOX = "news/_fragment.html"
 
 @blueprint.get("/news/sessions")
 def sessions() -> Any:
-    """How many sessions went on since a list of them was made."""
+    """How many sessions went on since a list of them was made; `of=all` for a list of some of them."""
     databases = current.settings().opencode_databases()
     held = Ends.load(request.args.get("seen", ""))
 
-    def make() -> dict[str, Any]:
-        count, complete = news.went_on(databases, held)
-        what = filters.plural(count, "session") if complete else f"over {count:,} sessions"
-        return _box(render.here(), f"{what} went on" if count else "", "")
+    def make() -> tuple[dict[str, Any], bool]:
+        found = news.went_on(databases, held)
+        what = filters.plural(found.count, "session")
+        what = what if found.complete else f"over {found.count:,} sessions"
+        text = f"{what} went on" if found.count else ""
+        if found.changed:
+            text = "Sessions have changed"
+        if text and request.args.get("of") == "all":
+            text += ", of all there are"
+        return _box(render.here(), text, request.args.get("list", "")), not found.unread
 
     return render.polled(opencode.version(databases), BOX, make)
 
@@ -40,22 +46,32 @@ def sessions() -> Any:
 @blueprint.get("/news/sessions/<session_id>")
 def session(session_id: str) -> Any:
     """How many messages a session has gained since a page of it was made."""
-    database = _database(request.args.get("db", ""))
+    name = request.args.get("db", "")
     held = Seen.load(request.args.get("seen", ""))
+    database = next((p for p in current.settings().opencode_databases() if p.name == name), None)
 
     def make() -> dict[str, Any]:
-        with reading(database) as connection:
+        if database is None:
+            raise NotFound("OpenCode's database that this page was made from is not there now.")
+        with reading(database, news.PATIENCE_S) as connection:
             found = news.since(connection, session_id, held)
-        count = len(found.messages)
-        if count:
-            what = filters.plural(count, "new message")
-            text = what if found.complete else f"over {what}s"
-        else:
-            text = "The last message went on" if found.changed else ""
+        if found.gone:
+            place = url_for("session.show", session_id=session_id)
+            return _box(render.here(), "OpenCode has this session no more", place)
         first = found.messages[0].id if found.messages and found.complete else ""
-        return _box(render.here(), text, _place_of(session_id, first))
+        return _box(render.here(), _words(found), _place_of(session_id, first))
 
-    return render.polled(opencode.version([database]), BOX, lambda: _told(make))
+    version = opencode.version([database]) if database else ()
+    return render.polled(version, BOX, lambda: _told(make))
+
+
+def _words(found: news.News) -> str:
+    if found.messages:
+        what = filters.plural(len(found.messages), "new message")
+        return what if found.complete else f"over {what}s"
+    if found.went_on:
+        return "The last message went on"
+    return "This session has changed" if found.changed else ""
 
 
 @blueprint.get("/news/transcripts/<session_id>")
@@ -68,14 +84,22 @@ def transcript(session_id: str) -> Any:
 
     def make() -> dict[str, Any]:
         found = transcript_news.since(store, settings, session_id, held, now_ms())
-        most = max(found.lines, news.MOST)
-        what = filters.plural(found.lines, "new line")
-        text = what if found.complete else f"over {most:,} new lines"
-        place = url_for("transcripts.from_line", session_id=session_id, line=held.lines + 1)
         poll = transcript_poll(session_id, found.seen)
-        return _box(poll, text if found.lines or not found.complete else "", place)
+        if found.lines or not found.complete:
+            most = max(found.lines, news.MOST)
+            what = filters.plural(found.lines, "new line")
+            text = what if found.complete else f"over {most:,} new lines"
+        elif found.gone:
+            text = ""
+        else:
+            text = "This session has changed" if found.changed else ""
+        place = url_for("transcripts.from_line", session_id=session_id, line=held.lines + 1)
+        return _box(poll, text, place)
 
-    version = transcript_news.version(*transcript_news.place(store, settings, session_id))
+    try:
+        version = transcript_news.version(*transcript_news.place(store, settings, session_id))
+    except NotFound:
+        version = ()
     return render.polled(version, BOX, lambda: _told(make))
 
 
@@ -92,34 +116,28 @@ def transcript_poll(session_id: str, seen: transcript_news.Seen) -> str:
                    more=seen.more or None, upto=seen.upto or None)  # fmt: skip
 
 
-def _told(make: Any) -> dict[str, Any]:
-    """What is new, or why that cannot be told: the page goes on asking."""
+def _told(make: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], bool]:
+    """What is new, or why that cannot be told just now: the page goes on asking."""
     try:
-        found: dict[str, Any] = make()
+        return make(), True
     except MemoryAppError as error:
-        return {**_box(render.here(), error.message, ""), "is_bad": True}
-    return found
+        return {**_box(render.here(), error.message, ""), "is_bad": True}, False
 
 
 def _box(poll: str, text: str, place: str) -> dict[str, Any]:
-    return {"poll": poll, "text": text, "place": place, "is_bad": False}
+    return {"poll": poll, "text": text, "place": render.local_path(place) or "", "is_bad": False}
 
 
 def _place_of(session_id: str, first: str) -> str:
-    """Where what is new is shown; empty for the very page that asks."""
+    """Where what is new is shown."""
     page = request.args.get("page", "")
     if page == "oldest" and first and "/" not in first:
         return url_for("session.show", session_id=session_id, message_id=first)
     if page == "newest":
         return url_for("session.show", session_id=session_id, order=page)
+    if page == "context":
+        return url_for("context.show", session_id=session_id) + "#latest"
     return ""
-
-
-def _database(name: str) -> Path:
-    for path in current.settings().opencode_databases():
-        if path.name == name:
-            return path
-    raise NotFound("OpenCode's database that this page was made from is no longer there.")
 
 
 def _number(name: str) -> int:

@@ -29,7 +29,7 @@ def show(session_id: str, message_id: str = "") -> Any:
     order = request.args.get("order", ORDERS[0])
     if order not in ORDERS:
         raise InvalidInput(f"“{order[:20]}” is no order. Known: {', '.join(ORDERS)}.", "order")
-    session, problems = _session(session_id)
+    session, problems = session_of(session_id)
     wanted = message_id or request.args.get("at", "")
     is_fragment = render.wants("more")
     desk = Desk(settings.mask)
@@ -78,7 +78,7 @@ def show(session_id: str, message_id: str = "") -> Any:
     )  # fmt: skip
 
 
-def _session(session_id: str) -> tuple[Session, list[str]]:
+def session_of(session_id: str) -> tuple[Session, list[str]]:
     """The session, and the databases that could not be read. Raises NotFound and Unreadable."""
     settings = current.settings()
     databases = settings.opencode_databases()

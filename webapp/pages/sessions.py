@@ -42,7 +42,8 @@ def index() -> Any:
         "sessions", "results", address=_link(), page=page, items=[_shown(i) for i in page.items],
         facets=facets, wanted=wanted, order=order, orders=ORDERS, databases=databases,
         is_first=not after and not before, link=_link, place=_place, look=overview.LOOK, tag=tag,
-        poll=url_for("news.sessions", seen=seen.dump()),
+        poll=url_for("news.sessions", seen=seen.dump(), of="all" if wanted != Filter() else None,
+                     list=None if not after and not before else _link()),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from webapp.opencode import Message, messages, news, reading
 from webapp.settings import Settings
 from webapp.store import Store, TranscriptRow
 from webapp.transcripts import files, library, render
-from webapp.transcripts.export import safe_path
+from webapp.transcripts.export import UNFINISHED_MS, safe_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,15 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """`lines` new ones, more than that unless `complete`; `seen` is how far they were counted."""
+    """`lines` new ones, more than that unless `complete`; `seen` is how far they were counted.
+    `changed` says that the session was touched in another way, of which an export will tell;
+    `gone` that OpenCode has it no more."""
 
     lines: int
     complete: bool
     seen: Seen
+    changed: bool = False
+    gone: bool = False
 
 
 def version(path: Path, database: Path | None) -> tuple[int, ...]:
@@ -72,17 +76,23 @@ def since(store: Store, settings: Settings, session_id: str, held: Seen, now: in
         # Somebody has exported meanwhile: what was counted ahead stands in the file.
         held = Seen(held.lines, item.lines)
     _, database = place(store, settings, session_id)
-    complete = True
+    complete, changed, gone = True, False, False
     if item.ours and database is not None:
-        with reading(database) as connection:
+        with reading(database, news.PATIENCE_S) as connection:
+            session = opencode.session_in(connection, database, session_id)
+            gone = session is None
             if held.upto and not news.is_there(connection, session_id, held.upto):
                 held = Seen(held.lines, item.lines)
             known = files.last_messages(item.path) | {held.upto}
             keys, complete = news.newest(connection, session_id, known.__contains__)
+            # An unfinished message puts the index before the session's last touch, by UNFINISHED_MS.
+            changed = not keys and session is not None and session.updated_at not in (
+                item.touched_at, item.touched_at + UNFINISHED_MS
+            )  # fmt: skip
             if complete and keys:
                 found = messages(connection, session_id, now, only=keys)
                 held = _counted(held, found, settings.inline_output_max_bytes)
-    return News(max(0, item.lines - held.lines) + held.more, complete, held)
+    return News(max(0, item.lines - held.lines) + held.more, complete, held, changed, gone)
 
 
 def _counted(held: Seen, found: Iterable[Message], inline_max: int) -> Seen:

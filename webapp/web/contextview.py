@@ -242,7 +242,8 @@ def meter(history: History, told: int, limits: Limits | None, is_now: bool) -> M
     upto = room.usable if limits.auto else room.limit
     return Meter(
         segments, room, limits, None if counted is None else _part(counted, whole), reserve,
-        max(0, upto - (tokens if counted is None else counted)), head, words,
+        # What an answer will be given besides is not known before one was counted.
+        None if counted is None else max(0, upto - counted), head, words,
     )  # fmt: skip
 
 

@@ -152,8 +152,11 @@ def rail() -> dict[str, Any]:
 
 
 def tilde(path: Path | str) -> str:
-    """A path with the home folder, in which OpenCode looks too, as `~`."""
-    text, home = str(path), str(settings().places.home)
+    """A path with the home folder as `~`; in full where OpenCode's home is not the person's own, as in
+    the demo."""
+    text, home = str(path), str(Path.home())
+    if home != str(settings().places.home):
+        return text
     return "~" + text[len(home) :] if text == home or text.startswith(home + "/") else text
 
 

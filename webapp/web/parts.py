@@ -65,8 +65,8 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A piece of a part. `form` is text, markdown, diff, json, fields, todos or image; `open` says
-    that it is not folded away at first."""
+    """A piece of a part. `form` is text, said (by a person), markdown, diff, json, fields, todos or
+    image; `open` says that it is not folded away at first."""
 
     label: str
     form: str
@@ -101,7 +101,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A message. `hidden` parts of it are not in `pieces`."""
+    """A message. `hidden` parts of it are not in `pieces`; one that is not `finished` is in no
+    transcript yet."""
 
     id: str
     role: str
@@ -111,6 +112,7 @@ class Shown:
     badges: tuple[tuple[str, str], ...]
     pieces: tuple[Piece, ...]
     hidden: int
+    finished: bool = True
 
 
 class Desk:
@@ -156,7 +158,7 @@ class Desk:
             item.id, self.word(item.role, 40) or "unknown",
             kind if kind in ("user", "assistant", "compaction", "error") else "step",
             item.created_at, self._message_facts(data), tuple(badges), tuple(pieces),
-            len(item.parts) - len(parts),
+            len(item.parts) - len(parts), item.finished,
         )  # fmt: skip
 
     def todos(self, rows: Iterable[Any]) -> tuple[Todo, ...]:
@@ -364,7 +366,9 @@ class Desk:
         if not isinstance(data.get("text"), str):
             return None
         flags = tuple(flag for flag in ("synthetic", "ignored") if data.get(flag))
-        blocks = [self._text("", data["text"], "markdown", True)]
+        # What a person typed is no Markdown: 2*3*4 would lose its signs.
+        form = "said" if item.role == "user" else "markdown"
+        blocks = [self._text("", data["text"], form, True)]
         blocks += self._rest(data, ("type", "text", "synthetic", "ignored", "time", "id"))
         kind = item.role if item.role in ("user", "assistant") else "step"
         return Piece(part.id, "text", kind, badges=flags, blocks=tuple(blocks))

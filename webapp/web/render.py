@@ -32,7 +32,9 @@ def page(
     """
     fragment = target is not None and wants(target)
     template = f"{name}/_fragment.html" if fragment else f"{name}/index.html"
-    response = make_response(render_template(template, is_fragment=fragment, **values), status)
+    response = make_response(
+        encoded(render_template(template, is_fragment=fragment, **values)), status
+    )
     if fragment and address is not None:
         response.headers["HX-Replace-Url"] = address
     response.vary.update(("HX-Request", "HX-Target"))
@@ -54,16 +56,26 @@ def back(fallback: str, text: str = "", undo: str | None = None, **link: str) ->
     return make_response(redirect(local_path(request.form.get("next")) or fallback, 303))
 
 
-def polled(version: tuple[int, ...], template: str, make: Callable[[], dict[str, Any]]) -> Response:
+def polled(
+    version: tuple[int, ...], template: str, make: Callable[[], tuple[dict[str, Any], bool]]
+) -> Response:
     """The answer to a page that asks again and again: 304 as long as `version` is what it has seen,
-    else the template with what `make` tells, and the tag to ask with the next time."""
+    else the template with what `make` tells, and the tag to ask with the next time. `make` says too
+    whether that holds until the version changes; what could not be read just now has no tag."""
     tag = etag(version)
     if request.if_none_match.contains(tag):
-        response = Response(status=304)
+        response, holds = Response(status=304), True
     else:
-        response = make_response(render_template(template, **make()))
-    response.set_etag(tag)
+        values, holds = make()
+        response = make_response(encoded(render_template(template, **values)))
+    if holds:
+        response.set_etag(tag)
     return response
+
+
+def encoded(html: str) -> bytes:
+    """A page as it is sent. JSON may hold halves of characters, which UTF-8 does not have."""
+    return html.encode("utf-8", "replace")
 
 
 def etag(version: tuple[int, ...]) -> str:
@@ -105,7 +117,8 @@ def _error_page(error: MemoryAppError) -> Response:
     if job:
         return make_response(redirect(url_for("jobs.show", job_id=job), 303))
     if request.htmx and not request.htmx.history_restore_request:
-        response = make_response(render_template("error/_toast.html", error=error), error.status)
+        html = encoded(render_template("error/_toast.html", error=error))
+        response = make_response(html, error.status)
         response.headers["HX-Retarget"] = "#toasts"
         response.headers["HX-Reswap"] = "innerHTML"
         # A form's own hx-select would look for #content in the toast, and show nothing.
