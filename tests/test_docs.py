@@ -5,21 +5,26 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 from webapp import create_app
 from webapp.cli import cli
+from webapp.mcp.tools import TOOLS
 from webapp.settings import TABLE, Settings
 
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+CONTEXT = click.Context(cli)
 SHARED = {"--db", "--data-dir", "--opencode-db", "--scope", "--json", "--help"}
 
 
-@pytest.mark.parametrize("name", sorted(cli.commands))
+@pytest.mark.parametrize("name", cli.list_commands(CONTEXT))
 def test_every_command_and_option_is_in_the_readme(name: str) -> None:
     row = next((line for line in README.split("\n") if line.startswith(f"| `{name}")), None)
     assert row is not None, f"README has no row for the command {name}"
-    options = {flag for p in cli.commands[name].params for flag in p.opts if flag.startswith("--")}
+    command = cli.get_command(CONTEXT, name)
+    assert command is not None
+    options = {flag for p in command.params for flag in p.opts if flag.startswith("--")}
     assert sorted(flag for flag in options - SHARED if flag not in row) == []
 
 
@@ -50,5 +55,12 @@ def test_every_route_is_in_the_readme(settings: Settings) -> None:
 
 def test_no_command_of_the_readme_is_unknown() -> None:
     named = set(re.findall(r"^\| `([a-z]+)[ `]", README.split("## On the command line")[1]
-                           .split("## Settings")[0], re.MULTILINE))  # fmt: skip
-    assert named == set(cli.commands)
+                           .split("## For agents")[0], re.MULTILINE))  # fmt: skip
+    assert named == set(cli.list_commands(CONTEXT))
+
+
+def test_every_tool_is_in_the_readme() -> None:
+    told = README.split("## For agents")[1].split("## Settings")[0]
+    rows = [line for line in told.split("\n") if line.startswith("| `")]
+    named = [name for row in rows for name in re.findall(r"`([a-z_]+)`", row.split(" | ")[0])]
+    assert sorted(named) == sorted(tool.name for tool in TOOLS)

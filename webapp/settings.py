@@ -46,6 +46,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("host", str, "127.0.0.1", "Address the server listens on; loopback only."),
     Setting("port", int, 4748, "Port the server listens on.", 0, 65535),
     Setting("trash_days", int, 30, "Days an entry stays in the trash.", 1),
+    Setting("retrieval", bool, True, "Offer agents the tools that read transcripts."),
     Setting(
         "inline_output_max_bytes", int, 50_000, "Longer tool output is cut head and tail.", 100
     ),
@@ -140,6 +141,7 @@ class Settings:
     host: str
     port: int
     trash_days: int
+    retrieval: bool
     inline_output_max_bytes: int
     auto_export: str
     retention_days: int

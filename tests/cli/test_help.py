@@ -14,9 +14,10 @@ import pytest
 
 from webapp.cli import cli as group
 
-COMMANDS = sorted(group.commands)
+CONTEXT = click.Context(group)
+COMMANDS = group.list_commands(CONTEXT)
 REQUIRED = {"serve", "demo", "save", "search", "list", "show", "forget", "restore", "stats", "export",
-            "transcripts", "read", "grep", "cleanup", "doctor"}  # fmt: skip
+            "transcripts", "read", "grep", "cleanup", "doctor", "mcp"}  # fmt: skip
 KEY = "ghp_" + "FakeFixture0" * 3
 
 
@@ -46,8 +47,9 @@ def test_every_command_has_help_with_an_example_that_parses(cli: Any, name: str)
     assert done.out.startswith(f"Usage: opencode-memory {name} ")
     (example,) = re.findall(r"^  ?Example: (opencode-memory .+)$", done.out, re.MULTILINE)
     assert example.split()[1] == name
-    command = group.commands[name]
-    assert command.help and command.help.strip().split("\n\n")[0].endswith(".")
+    command = group.get_command(CONTEXT, name)
+    assert command is not None and command.help
+    assert command.help.strip().split("\n\n")[0].endswith(".")
     for option in command.params:
         if isinstance(option, click.Option):
             assert option.help, option.name

@@ -14,6 +14,7 @@ from webapp.settings import PLUGIN, PREFIX, TABLE, Settings, load
 
 DEFAULTS = {
     "host": "127.0.0.1", "port": 4748, "trash_days": 30, "inline_output_max_bytes": 50_000,
+    "retrieval": True,
     "retention_days": 0, "keep_recent": 10, "max_sessions": 0, "mask": True, "opencode_db": None,
     "auto_export": "compacted", "auto_sweep": True,
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
@@ -59,8 +60,29 @@ def _tell(error: MemoryAppError, given: Sequence[str]) -> int:
     return error.exit_code
 
 
+MODULES = {
+    "run": ("serve", "demo", "doctor", "mcp"),
+    "entries": ("save", "search", "list", "show", "forget", "restore", "stats"),
+    "transcripts": ("export", "transcripts", "read", "grep", "cleanup"),
+}
+"""Where each command is. Only the module of the one that is asked for is imported: all of them take a
+seventh of a second, which an agent would wait for at each start of `mcp`."""
+
+
+class _Commands(Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(name for names in MODULES.values() for name in names)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for module, names in MODULES.items():
+            if cmd_name in names:
+                commands = import_module(f"webapp.cli.{module}").COMMANDS
+                return next(one for one in commands if one.name == cmd_name)
+        return None
+
+
 @click.group(
-    cls=Group,
+    cls=_Commands,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Every command explains itself: opencode-memory search --help",
@@ -71,14 +93,3 @@ def cli() -> None:
 
     Start with: opencode-memory serve
     """
-
-
-def _register() -> None:
-    from webapp.cli import entries, run, transcripts
-
-    for module in (run, entries, transcripts):
-        for command in module.COMMANDS:
-            cli.add_command(command)
-
-
-_register()

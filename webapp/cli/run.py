@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from webapp import __version__
 from webapp.cli.base import Run, command, fail
 from webapp.errors import InvalidInput, MemoryAppError, Unreadable
 
@@ -202,4 +203,15 @@ def doctor(run: Run, rebuild: bool, vacuum: bool) -> None:
         fail(2)
 
 
-COMMANDS = (serve, demo, doctor)
+@command("opencode-memory mcp", name="mcp")
+def mcp_command(run: Run) -> None:
+    """Serves the memory's tools to an agent over standard input and output (MCP).
+
+    Agents start this themselves, in the folder of their project.
+    """
+    from webapp.mcp.server import serve as serve_tools  # the SDK takes most of a second to import
+
+    serve_tools(run.settings, run.scope, __version__)
+
+
+COMMANDS = (serve, demo, doctor, mcp_command)

@@ -1,0 +1,1 @@
+"""The memory as tools for an agent, over the Model Context Protocol."""
