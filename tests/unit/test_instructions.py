@@ -439,6 +439,13 @@ def test_what_was_told_and_is_gone_and_what_is_new_are_in_the_difference(
     assert len(shown.difference) == MAX_DIFFERENCE and shown.difference_cut > MAX_DIFFERENCE
 
 
+def test_half_a_character_in_what_was_told_can_be_shown(
+    newer: Callable[..., Instructions],
+) -> None:
+    shown = newer([(Path("/gone\ud83d"), "half \ud83d")])
+    assert "-half ?" in shown.difference and "--- /gone? (told)" in shown.difference
+
+
 def test_a_file_that_cannot_be_read_leaves_the_newer_runtime_what_it_was_told(
     house: House, newer: Callable[..., Instructions]
 ) -> None:

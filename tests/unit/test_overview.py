@@ -419,6 +419,25 @@ def test_hidden_parts_are_no_request(talk: Talk) -> None:
     assert one(talk.db, talk.id).request == "The request."
 
 
+def test_half_a_character_in_json_takes_nothing_down(new_talk: Callable[..., Talk]) -> None:
+    older, newer = new_talk("ses_a"), new_talk("ses_b")
+    half = r'"half an emoji \ud83d"'
+    for talk in (older, newer):
+        talk.sql(
+            "UPDATE session SET title = ?, model = ? WHERE id = ?",
+            PLACEHOLDER, f'{{"providerID": {half}, "id": {half}}}', talk.id,
+        )  # fmt: skip
+    message = older.message(f'{{"role": "user", "agent": {half}, "modelID": {half}}}')
+    older.part(message, f'{{"type": "text", "text": {half}}}')
+    newer.newer("user", f'{{"text": {half}}}')
+    found = page([older.db], Filter())
+    assert [item.request for item in found.items] == ["half an emoji ?"] * 2
+    for item in found.items:
+        "".join((*item.agents, *item.models)).encode()
+    for choice in overview.facets([older.db]).models:
+        choice.value.encode()
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -298,7 +298,7 @@ def _entries(look: _Look) -> list[_Entry]:
                 " does not start with it."
             )
             continue
-        found = [_Entry(shown(entry), document.source) for entry in listed]
+        found = [_Entry(shown(entry), shown(document.source)) for entry in listed]
         if document.is_global:
             for entry in merged:
                 look.shade(
@@ -530,7 +530,7 @@ def _snapshot_files(stored: str | None) -> tuple[tuple[str, str], ...] | None:
         path, content = file.get("path"), file.get("content")
         if not isinstance(path, str) or not isinstance(content, str):
             return None
-        files.append((path, content))
+        files.append((shown(path), shown(content)))
     return tuple(files)
 
 

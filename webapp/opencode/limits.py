@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from webapp.opencode.config import Config, within
-from webapp.opencode.disk import head
+from webapp.opencode.disk import head, shown
 from webapp.opencode.modelview import Model
 from webapp.opencode.values import release
 from webapp.settings import Places
@@ -127,7 +127,7 @@ def find_limits(
         most = max(most, OUTPUT_TOKENS)
     return Limits(
         model, context, values.get("input", 0), values.get("output", 0), most, auto, reserved,
-        source, tuple(reasons), tuple(remarks),
+        shown(source), tuple(map(shown, reasons)), tuple(map(shown, remarks)),
     )  # fmt: skip
 
 

@@ -652,6 +652,11 @@ def _look(layout: _Layout, item: Item) -> Item:
 def _first_request(layout: _Layout, session_id: str) -> str:
     """The first text that a person wrote in a session, empty when there is none. JSON that does not
     parse is given as it is."""
+    # An escape in JSON may be half a character, which no page can be made of.
+    return bindable(_as_written(layout, session_id))
+
+
+def _as_written(layout: _Layout, session_id: str) -> str:
     name, connection = (bindable(session_id),), layout.connection
     if "message" in layout.messages:
         for exact_id, raw in connection.execute(
