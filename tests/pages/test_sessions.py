@@ -63,6 +63,16 @@ def test_a_subagent_stands_below_its_session_and_a_fork_names_its_origin(site: A
     assert f"likely fork of {MIGRATE}" in fork.text
 
 
+def test_subagents_that_are_not_listed_are_counted_with_a_link(
+    site: Any, newest_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "DEPTH", 0)
+    answer = site.get("/sessions")
+    (link,) = (node for node in answer.doc.all("a") if node.text == "1 subagent")
+    below = site.get(link.attrs["href"])
+    assert len(titles(below)) == 1 and "1 subagent of" in below.text
+
+
 def test_each_row_leads_to_its_transcript(site: Any) -> None:
     for node in site.get("/sessions").doc.all(class_="session", data_item=""):
         for link, name in zip(node.all("a")[-2:], ("transcript", "context"), strict=True):

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -350,6 +351,104 @@ def test_many_subagents_are_counted_and_the_first_listed(new_talk: Callable[...,
     item = one(db, "ses_root")
     assert (item.child_count, len(item.children)) == (overview.CHILDREN + 2, overview.CHILDREN)
     assert page([db], Filter(parent="ses_root")).total == overview.CHILDREN + 2
+
+
+def family(db: Path, parents: dict[str, str | None], **values: Any) -> None:
+    """Sessions with these parents, written as other programs may."""
+    with closing(sqlite3.connect(db)) as connection, connection:
+        for number, (name, parent) in enumerate(parents.items()):
+            connection.execute(
+                "INSERT INTO session (id, project_id, parent_id, slug, directory, title, version,"
+                " time_created, time_updated) SELECT ?, project_id, ?, slug, directory, ?, version,"
+                " ?, ? FROM session WHERE id = 'ses_root'",
+                (name, parent, name, START + number, START + number),
+            )
+
+
+def reached(db: Path, wanted: Filter) -> list[str]:
+    """Every session that the list and the links of its counts lead to, as often as they do."""
+    found: list[str] = []
+    waiting, seen = [wanted], set[str | None]()
+    for one_list in waiting:
+        if one_list.parent in seen:
+            continue  # a circle leads round
+        seen.add(one_list.parent)
+        place = ""
+        while place is not None:
+            shown = page([db], one_list, after=place)
+            for item in whole(shown.items):
+                found.append(item.id)
+                if item.child_count > len(item.children):
+                    waiting.append(replace(wanted, parent=item.id))
+            place = shown.after
+    return found
+
+
+def test_circles_of_parents_are_reached_whatever_their_length(
+    new_talk: Callable[..., Talk],
+) -> None:
+    db = new_talk("ses_root").db
+    names: dict[str, str | None] = {}
+    for length in (2, 3, 4, 12):
+        ring = [f"ses_{length}_{n}" for n in range(length)]
+        names |= dict(zip(ring, [*ring[1:], ring[0]], strict=True))
+        names[f"ses_{length}_beside"] = ring[-1]
+    family(db, names)
+    assert set(reached(db, Filter())) == {"ses_root", *names}
+    assert sorted(ids(page([db], Filter()))) == [
+        "ses_12_0",
+        "ses_2_0",
+        "ses_3_0",
+        "ses_4_0",
+        "ses_root",
+    ]
+
+
+def test_subagents_below_the_levels_that_are_listed_are_counted_and_reached(
+    new_talk: Callable[..., Talk],
+) -> None:
+    db = new_talk("ses_root").db
+    chain = ["ses_root", *(f"ses_{n:02}" for n in range(3 * overview.DEPTH))]
+    family(db, dict(zip(chain[1:], chain, strict=False)))
+    (item,) = page([db], Filter()).items
+    for _ in range(overview.DEPTH):
+        (item,) = item.children
+    assert (item.child_count, item.children) == (1, ())
+    assert sorted(reached(db, Filter())) == sorted(chain)
+
+
+def test_a_large_family_is_cut_and_reached(new_talk: Callable[..., Talk]) -> None:
+    db = new_talk("ses_root").db
+    names: dict[str, str | None] = {}
+    for first in range(overview.CHILDREN):
+        names[f"ses_{first}"] = "ses_root"
+        for second in range(overview.CHILDREN):
+            names[f"ses_{first}_{second}"] = f"ses_{first}"
+    family(db, names)
+    (root,) = page([db], Filter()).items
+    assert len(list(whole(root.children))) == overview.FAMILY
+    assert len(root.children) == overview.CHILDREN
+    assert set(reached(db, Filter())) == {"ses_root", *names}
+
+
+@pytest.mark.parametrize("column", ["project_id", "workspace_id"])
+def test_a_filter_lists_a_subagent_whose_parent_is_elsewhere(
+    new_talk: Callable[..., Talk], column: str
+) -> None:
+    other = new_talk("ses_other", scope="/home/demo/elsewhere")
+    new_talk("ses_root")
+    family(other.db, {"ses_a": "ses_root", "ses_b": "ses_a", "ses_c": "ses_b"})
+    if column == "project_id":
+        change = "(SELECT project_id FROM session WHERE id = 'ses_other')"
+        wanted, rest = Filter(project="/home/demo/elsewhere"), Filter(project="/home/demo/shop")
+    else:
+        change, wanted, rest = "'wrk_1'", Filter(workspace="wrk_1"), Filter(workspace="")
+    other.sql(f"UPDATE session SET {column} = {change} WHERE id IN ('ses_a', 'ses_c', 'ses_other')")
+    assert sorted(reached(other.db, wanted)) == ["ses_a", "ses_c", "ses_other"]
+    item = next(item for item in page([other.db], wanted).items if item.id == "ses_a")
+    assert item.parent is not None and item.parent.id == "ses_root"
+    assert sorted(reached(other.db, rest)) == ["ses_b", "ses_root"]
+    assert page([other.db], wanted).total == 3
 
 
 def fork(new_talk: Callable[..., Talk], origin: Talk, name: str, title: str) -> Talk:

@@ -43,8 +43,10 @@ WALK_S = 1.0
 """Sessions, and seconds, that a filter by errors or compactions looks through for one page."""
 
 CHILDREN = 20
-"""Subagents that are listed below a session, and DEPTH the levels below each other."""
+"""Subagents that are listed below a session, DEPTH the levels below each other, and FAMILY all that
+are listed below one root. Of what is beyond there is a count."""
 DEPTH = 4
+FAMILY = 100
 
 ORIGINS = 200
 """Sessions that are compared with the forks of a page."""
@@ -82,8 +84,8 @@ class Filter:
 
     @property
     def is_tree(self) -> bool:
-        """Whether whoever matches has subagents that match too, so that they stand below it."""
-        return self == Filter(project=self.project, workspace=self.workspace)
+        """Whether subagents stand below those whom they belong to, as far as both match."""
+        return self == Filter(project=self.project, workspace=self.workspace, parent=self.parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,8 @@ class Item:
     `request` is its first request when its title is a placeholder. `partial` says that cost and
     tokens are those of the newest LOOK messages only, `more` that there are older messages than those
     that `agents`, `models`, `failed` and `compacted` tell of. A likely fork names in `origin` whom it
-    repeats, if that is found. `children` are the first of `child_count` subagents.
+    repeats, if that is found. `children` are the first of `child_count` subagents;
+    there may be none where too many are listed already.
     """
 
     id: str
@@ -241,8 +244,8 @@ def page(
     """A page of sessions, by last touch or by project and workspace. `after` or `before` is a Page's.
     Raises InvalidInput for a place that is not in the list any more.
 
-    Only whole families are listed as trees: with a filter that subagents may match by themselves,
-    each session stands alone and names its parent.
+    With a filter of other things than project, workspace and parent, each session stands alone and
+    names its parent.
     """
     problems: list[str] = []
     readable: list[Path] = []
@@ -283,7 +286,7 @@ def page(
                 items.append(seen)
             if len(items) == limit:
                 break
-        items = looker.relate(items[::-1] if back else items, wanted.is_tree)
+        items = looker.relate(items[::-1] if back else items, wanted)
     held = candidates[:looked]
     # Whoever came from a page can go back to it.
     onward = _cursor(held[-1]) if held and looked < len(candidates) else None
@@ -462,14 +465,17 @@ class _Layout:
         self, wanted: Filter, order: str, place: Item | None, limit: int, back: bool
     ) -> list[Item]:  # fmt: skip
         """The first sessions after a place, or with `back` the last before it, the nearest first; of
-        trees only the roots. Of two that name each other as parent, one counts as the root."""
+        trees only the roots: those whose parent does not match, and one of each circle of parents."""
         where, values = self.where(wanted)
-        if wanted.is_tree and "parent_id" in self.have:
+        if wanted.is_tree and wanted.parent is None and "parent_id" in self.have:
+            circles = self._circles(where, values)
+            self.connection.create_function("opens_circle", 1, circles.__contains__)
             where += (
-                " AND (s.parent_id IS NULL OR s.parent_id = s.id OR NOT EXISTS"
-                " (SELECT 1 FROM session q WHERE q.id = s.parent_id"
-                " AND (q.parent_id IS NULL OR q.parent_id <> s.id OR q.id < s.id)))"
+                " AND (s.parent_id IS NULL OR s.parent_id = s.id OR s.parent_id NOT IN"
+                f" (SELECT s.id {self.tables} WHERE {where})"
+                f"{' OR opens_circle(s.id)' if circles else ''})"
             )
+            values = [*values, *values]
         groups = (self.project, self.workspace)
         less, more, falling, rising = (">", "<", "", " DESC") if back else ("<", ">", " DESC", "")
         if place is not None:
@@ -484,6 +490,28 @@ class _Layout:
         first = "".join(f"{name}{rising}, " for name in groups) if order == "project" else ""
         rest = f"ORDER BY {first}{self.touched}{falling}, s.id{falling} LIMIT ?"
         return list(self.items(where, [*values, limit], rest))
+
+    def _circles(self, where: str, values: Sequence[Any]) -> set[str]:
+        """One session of each circle in which all name the next as parent. Only those whose parent
+        has a parent itself can be in one, which are few: subagents seldom have subagents."""
+        parents = dict(
+            self.connection.execute(
+                f"SELECT s.id, s.parent_id {self.tables} JOIN session q ON q.id = s.parent_id"
+                f" AND q.parent_id <> q.id WHERE {where} AND s.parent_id <> s.id",
+                values,
+            ).fetchall()
+        )
+        found: set[str] = set()
+        known: set[str] = set()
+        for start in parents:
+            here, path = start, dict[str, int]()
+            while here in parents and here not in known:
+                known.add(here)
+                path[here] = len(path)
+                here = parents[here]
+            if here in path:
+                found.add(min([*path][path[here] :]))
+        return found
 
     def items(self, where: str, values: Sequence[Any], rest: str = "") -> Iterator[Item]:
         """Sessions as their rows tell of them."""
@@ -579,14 +607,16 @@ class _Looker:
         """A session with what its messages say."""
         return self._ask(item.db, item, _look, item)
 
-    def relate(self, items: Sequence[Item], is_tree: bool) -> list[Item]:
-        """Sessions with their subagents, or with their parents, with the origins of forks, and with a
-        mark on the copies that another database has newer."""
+    def relate(self, items: Sequence[Item], wanted: Filter) -> list[Item]:
+        """Sessions with their parents and in trees with their subagents, with the origins of forks,
+        and with a mark on the copies that another database has newer."""
         done = list(items)
         for path in self._databases:
             mine = [number for number, item in enumerate(done) if item.db == path]
             families = [done[number] for number in mine]
-            families = self._ask(path, families, _with_families if is_tree else _named, families)
+            families = self._ask(path, families, _named, families)
+            if wanted.is_tree:
+                families = self._ask(path, families, _with_families, families, wanted)
             families = self._ask(path, families, _forks, families)
             for number, item in zip(mine, families, strict=True):
                 done[number] = item
@@ -698,28 +728,48 @@ def _marks(values: Sequence[object]) -> str:
     return ",".join("?" * len(values))
 
 
-def _with_families(layout: _Layout, items: Sequence[Item]) -> list[Item]:
-    """Sessions with all that stands below them."""
-    return [_with_children(layout, item) for item in items]
+def _with_families(layout: _Layout, items: Sequence[Item], wanted: Filter) -> list[Item]:
+    """Sessions with all that stands below them and matches too."""
+    if "parent_id" not in layout.have:
+        return list(items)
+    above = frozenset({wanted.parent} if wanted.parent else ())
+    family = _Family(layout, *layout.where(replace(wanted, parent=None)))
+    return [family.below(item, above) for item in items]
 
 
-def _with_children(layout: _Layout, item: Item, above: frozenset[str] = frozenset()) -> Item:
-    """A session with its subagents, the earliest first, and theirs."""
-    if "parent_id" not in layout.have or len(above) >= DEPTH:
-        return item
-    above |= {item.id}
-    where, values = f"s.parent_id = ? AND {_HAS_ID}", [bindable(item.id)]
-    (number,) = layout.connection.execute(
-        f"SELECT count(*) FROM session s WHERE {where}", values
-    ).fetchone()
-    if not number:
-        return item
-    found = layout.items(where, [*values, CHILDREN], "ORDER BY s.time_created, s.id LIMIT ?")
-    children = [child for child in list(found) if child.id not in above]
-    return replace(
-        item, child_count=int(number) if children else 0,
-        children=tuple(_with_children(layout, _look(layout, child), above) for child in children),
-    )  # fmt: skip
+@dataclass(slots=True)
+class _Family:
+    """Lists what stands below sessions; `left` is how many more may stand below the present root."""
+
+    layout: _Layout
+    where: str
+    values: list[Any]
+    left: int = 0
+
+    def below(self, root: Item, above: frozenset[str]) -> Item:
+        """A session with its subagents, the earliest first, and theirs. Those `above` it do not
+        come again."""
+        self.left = FAMILY
+        return self._below(root, above, DEPTH)
+
+    def _below(self, item: Item, above: frozenset[str], depth: int) -> Item:
+        above |= {item.id}
+        known = [bindable(name) for name in above]
+        where = f"s.parent_id = ? AND s.id NOT IN ({_marks(known)}) AND {self.where}"
+        values = [bindable(item.id), *known, *self.values]
+        (number,) = self.layout.connection.execute(
+            f"SELECT count(*) {self.layout.tables} WHERE {where}", values
+        ).fetchone()
+        most = min(CHILDREN, self.left) if depth else 0
+        if not number or not most:
+            return replace(item, child_count=int(number))
+        found = self.layout.items(where, [*values, most], "ORDER BY s.time_created, s.id LIMIT ?")
+        children = [_look(self.layout, child) for child in list(found)]
+        self.left -= len(children)
+        return replace(
+            item, child_count=int(number),
+            children=tuple(self._below(child, above, depth - 1) for child in children),
+        )  # fmt: skip
 
 
 def _named(layout: _Layout, items: Sequence[Item]) -> list[Item]:
