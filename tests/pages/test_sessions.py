@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from webapp.opencode import overview
+from webapp.opencode.database import BRIEF_S, Patience
 from webapp.settings import Settings
 from webapp.web import filters
 
@@ -203,6 +204,40 @@ def test_without_opencode_the_page_says_where_it_looked(
     assert answer.status == 200
     assert str(settings.opencode_dir) in answer.doc.one(class_="banner").text
     assert answer.doc.one(class_="empty").one("h2").text == "OpenCode has not been found"
+
+
+def test_a_page_waits_once_for_all_locked_databases(
+    settings: Settings, newest_db: Path, make_site: Callable[[Settings], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("webapp.opencode.database.BUSY_TIMEOUT_S", 0.2)
+    waits: list[float] = []
+    wait = Patience.wait
+
+    def noted(patience: Patience, path: Path, timeout: float) -> float:
+        waits.append(wait(patience, path, timeout))
+        return waits[-1]
+
+    monkeypatch.setattr(Patience, "wait", noted)
+    settings.opencode_dir.mkdir(parents=True, exist_ok=True)
+    data = newest_db.read_bytes()
+    newest_db.unlink()
+    locks = []
+    for name in ("opencode.db", "opencode-a.db", "opencode-b.db"):
+        path = settings.opencode_dir / name
+        path.write_bytes(data)
+        locks.append(sqlite3.connect(path, isolation_level=None))
+        locks[-1].execute("PRAGMA journal_mode = delete")
+    site = make_site(settings)
+    for lock in locks:
+        lock.execute("BEGIN EXCLUSIVE")
+    for path in ("/sessions", "/transcripts"):
+        waits.clear()
+        answer = site.get(path)
+        assert answer.status == 200 and answer.text.count("locked by another program") == 3
+        assert len(waits) >= 6 and sorted(waits, reverse=True)[:4] == [0.2, BRIEF_S, BRIEF_S, 0]
+    for lock in locks:
+        lock.close()
 
 
 @pytest.mark.parametrize(
