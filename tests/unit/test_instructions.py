@@ -211,6 +211,24 @@ def test_a_walk_is_bounded_and_a_form_that_is_not_understood_is_told(house: Hous
     assert not house.look().items[0].exists
 
 
+@pytest.mark.parametrize(("limit", "value"), [("MAX_LOOKED", 100), ("MAX_SECONDS", -1.0)])
+def test_all_patterns_together_are_bounded(
+    house: House, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
+) -> None:
+    first = house.write(house.shop / "first.md", "x")
+    house.configure("first.md", *(f"{number}*.md" for number in range(500)), "http://a/last")
+    monkeypatch.setattr(f"webapp.opencode.patterns.{limit}", value)
+    shown = house.look()
+    (problem,) = (text for text in shown.problems if "too long" in text)
+    assert shown.items[-1].place == "http://a/last"
+    if limit == "MAX_LOOKED":
+        assert shown.items[0].place == str(first)
+        assert "*.md” on, were not looked for to the end" in problem
+    else:
+        assert len(shown.items) == 1
+        assert "501 of its paths and patterns, from “first.md” on" in problem
+
+
 def test_a_configuration_with_comments_is_read_and_one_that_does_not_parse_is_told(
     house: House,
 ) -> None:
