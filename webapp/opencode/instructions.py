@@ -356,6 +356,9 @@ def _configured(look: _Look) -> None:
         if not wanted or "\0" in wanted:
             look.missing(entry.text, found_by, "This names no path.")
             continue
+        if look.effort.spent:
+            unfinished.append(entry.text)
+            continue
         matches = _matches(look, wanted)
         look.problems += matches.problems
         if look.effort.spent:
