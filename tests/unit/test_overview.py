@@ -192,8 +192,11 @@ def test_the_older_copy_of_a_session_is_marked(many: Path, tmp_path: Path) -> No
     other = Path(shutil.copyfile(many, tmp_path / "opencode-dev.db"))
     with closing(sqlite3.connect(other)) as connection, connection:
         connection.execute("UPDATE session SET time_updated = time_updated + 9 WHERE id = 'ses_03'")
-    copies = [item for item in page([many, other], Filter()).items if item.is_older_copy]
-    assert [(item.db, item.id) for item in copies] == [(many, "ses_03")]
+    items = page([many, other], Filter()).items
+    assert [(item.db, item.id) for item in items if item.is_older_copy] == [(many, "ses_03")]
+    copies = [(item.db, item.id) for item in items if item.is_copy]
+    assert len(copies) == 19 and {db for db, _ in copies} == {other}
+    assert (other, "ses_03") not in copies
 
 
 @pytest.mark.parametrize(

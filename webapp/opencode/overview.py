@@ -148,6 +148,7 @@ class Item:
     origin: Origin | None = None
     parent: Origin | None = None
     is_older_copy: bool = False
+    is_copy: bool = False
     children: tuple[Item, ...] = ()
     child_count: int = 0
 
@@ -609,9 +610,9 @@ class _Looker:
 
     def relate(self, items: Sequence[Item], wanted: Filter) -> list[Item]:
         """Sessions with their parents and in trees with their subagents, with the origins of forks,
-        and with a mark on the copies that another database has newer."""
+        and with a mark on the copies that another database has newer, or an earlier one as new."""
         done = list(items)
-        for path in self._databases:
+        for at, path in enumerate(self._databases):
             mine = [number for number, item in enumerate(done) if item.db == path]
             families = [done[number] for number in mine]
             families = self._ask(path, families, _named, families)
@@ -622,13 +623,13 @@ class _Looker:
                 done[number] = item
             others = [item for item in done if item.db != path]
             unknown: dict[str, int] = {}
-            newer = self._ask(path, unknown, _touches, others) if others else unknown
-            done = [
-                replace(item, is_older_copy=True)
-                if item.db != path and newer.get(item.id, 0) > item.touched_at
-                else item
-                for item in done
-            ]
+            there = self._ask(path, unknown, _touches, others) if others else unknown
+            for number, item in enumerate(done):
+                touched = there.get(item.id, -1) if item.db != path else -1
+                if touched > item.touched_at:
+                    done[number] = replace(item, is_older_copy=True)
+                elif touched == item.touched_at and self._databases.index(item.db) > at:
+                    done[number] = replace(item, is_copy=True)
         return done
 
 
