@@ -248,6 +248,7 @@ def test_a_page_waits_once_for_all_locked_databases(
         ("empty", "is empty: there is no table in it"),
         ("newer", "A newer OpenCode may have written it"),
         ("no rows", "a problem of its schema"),
+        ("unused", "holds no session yet"),
         ("locked", "locked by another program"),
     ],
 )
@@ -268,6 +269,9 @@ def test_each_kind_of_unreadable_database_has_its_own_message(
         change(newest_db, "ALTER TABLE session RENAME TO sessions")
     elif kind == "no rows":
         change(newest_db, "DELETE FROM session")
+    elif kind == "unused":
+        for table in ("session", "message", "part", "session_message"):
+            change(newest_db, f"DELETE FROM {table}")
     elif kind == "locked":
         lock.execute("PRAGMA journal_mode = delete")
         lock.execute("BEGIN EXCLUSIVE")
@@ -277,7 +281,8 @@ def test_each_kind_of_unreadable_database_has_its_own_message(
     assert answer.status == 200
     banner = answer.doc.one(class_="banner").text
     assert words in banner and str(newest_db) in banner
-    assert answer.doc.one(class_="empty").one("h2").text == "No database can be shown"
+    heading = "No session yet" if kind == "unused" else "No database can be shown"
+    assert answer.doc.one(class_="empty").one("h2").text == heading
     for path in ("/", "/stats", "/trash", "/settings"):
         assert site.get(path).status == 200, path
     assert time.monotonic() - began < 2

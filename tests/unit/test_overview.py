@@ -199,6 +199,18 @@ def test_the_older_copy_of_a_session_is_marked(many: Path, tmp_path: Path) -> No
     assert (other, "ses_03") not in copies
 
 
+def test_pieces_of_an_id_are_no_words(new_talk: Callable[..., Talk]) -> None:
+    db = new_talk("ses_dd44FixFpX8", title="Mend the till").db
+    new_talk("ses_dd45", title="Fix the till")
+    new_talk("own-id", title="Other")
+    for text, expected in (
+        ("fix", ["ses_dd45"]), ("dd44", []), ("ses_dd4", ["ses_dd44FixFpX8", "ses_dd45"]),
+        ("ses_DD44fixfpx8", ["ses_dd44FixFpX8"]), ("own-id", ["own-id"]), ("own-i", []),
+        ("till ses_dd44", ["ses_dd44FixFpX8"]), ("es_dd44", []),
+    ):  # fmt: skip
+        assert sorted(ids(page([db], Filter(text=text)))) == expected, text
+
+
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [

@@ -62,8 +62,9 @@ ORDERS = ("touched", "project")
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which sessions. `since` and `until` (exclusive) are of the last touch; `parent` asks for the
-    subagents of a session; `archived` None is all of them."""
+    """Which sessions. `text` holds words of a title, an id, or the begin of one with “ses_”. `since`
+    and `until` (exclusive) are of the last touch; `parent` asks for the subagents of a session;
+    `archived` None is all of them."""
 
     text: str = ""
     project: str | None = None
@@ -161,7 +162,7 @@ class Page:
     `total` counts what the filter leaves, errors and compactions aside. `looked` says how many of
     them were looked into for these, the last of them touched at `looked_until`; None without such a
     filter. `problems` holds a sentence for each database that gave none or not all of its sessions,
-    `readable` the databases that gave some.
+    `unused` one for each that nothing has been put into yet, `readable` the databases that gave some.
     """
 
     items: tuple[Item, ...]
@@ -172,6 +173,7 @@ class Page:
     looked_until: int
     problems: tuple[str, ...]
     readable: tuple[Path, ...]
+    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +252,7 @@ def page(
     """
     problems: list[str] = []
     readable: list[Path] = []
+    unused: list[str] = []
     total = 0
     back = bool(before) and not after
     place = _place(databases, after or before, order) if after or before else None
@@ -269,6 +272,8 @@ def page(
                 if not layout.messages and layout.unknown_messages:
                     problems.append(layout.unknown_messages)
                 readable.append(path)
+        except _UnusedError as error:
+            unused.append(error.message)
         except MemoryAppError as error:
             problems.append(error.message)
     merged = heapq.merge(*lists, key=lambda item: _key(item, order), reverse=back)
@@ -295,7 +300,7 @@ def page(
     return Page(
         tuple(items), *((backward, onward) if back else (onward, backward)), total,
         looked if wanted.is_deep else None, held[0 if back else -1].touched_at if held else 0,
-        tuple(dict.fromkeys(problems)), tuple(readable),
+        tuple(dict.fromkeys(problems)), tuple(readable), tuple(unused),
     )  # fmt: skip
 
 
@@ -340,6 +345,10 @@ def _place(databases: Iterable[Path], cursor: str, order: str) -> Item:
                 for item in _Layout(connection, path).items("s.id = ?", [bindable(session_id)]):
                     return replace(item, touched_at=int(when))
     raise InvalidInput("That place in the list is gone. Begin with its first page.", "after")
+
+
+class _UnusedError(Unreadable):
+    """A database that OpenCode has made and put nothing into yet."""
 
 
 class _Layout:
@@ -393,13 +402,25 @@ class _Layout:
                 f" table “session” lacks {', '.join(sorted(missing)) if have else 'everything'}."
                 " A newer OpenCode may have written it; look for an update of this program."
             )
-        if self.connection.execute("SELECT 1 FROM session LIMIT 1").fetchone() is None:
+        if not self._holds("session"):
+            if not any(map(self._holds, ("message", "part", "session_message"))):
+                raise _UnusedError(
+                    f"OpenCode's database {self.path} holds no session yet; they are listed here as"
+                    " soon as OpenCode is used. If it has been used with this database, this is a"
+                    " problem of its schema, which this version does not know; look for an update"
+                    " of this program, or name the database that OpenCode uses with --opencode-db."
+                )
             raise Unreadable(
                 f"OpenCode's database {self.path} was found and read, but yields no session: its"
                 " table “session” holds no row. If OpenCode has been used with it, this is a problem"
                 " of its schema, which this version does not know; look for an update of this"
                 " program, or name the database that OpenCode uses with --opencode-db."
             )
+
+    def _holds(self, table: str) -> bool:
+        return bool(columns(self.connection, table)) and (
+            self.connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
+        )
 
     def _projects(self) -> tuple[str, str]:
         directory = f"coalesce(nullif({self.column('directory')}, ''), 'global')"
@@ -458,8 +479,11 @@ class _Layout:
                 "fold", 1, lambda text: as_text(text).casefold(), deterministic=True
             )
         for word in words:
-            pieces.append(f"instr(fold(coalesce({self.column('title')}, '') || ' ' || s.id), ?)")
-            values.append(bindable(word))
+            # Pieces of an id are random, and so are what they match.
+            is_id_begun = word.startswith("ses_")
+            of_id = "substr(fold(s.id), 1, length(?))" if is_id_begun else "fold(s.id)"
+            pieces.append(f"(instr(fold({self.column('title')}), ?) OR {of_id} = ?)")
+            values += [bindable(word)] * (3 if is_id_begun else 2)
         return " AND ".join(pieces), values
 
     def listing(
