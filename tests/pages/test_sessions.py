@@ -231,9 +231,9 @@ def test_a_page_waits_once_for_all_locked_databases(
     site = make_site(settings)
     for lock in locks:
         lock.execute("BEGIN EXCLUSIVE")
-    for path in ("/sessions", "/transcripts"):
+    for address in ("/sessions", "/transcripts"):
         waits.clear()
-        answer = site.get(path)
+        answer = site.get(address)
         assert answer.status == 200 and answer.text.count("locked by another program") == 3
         assert len(waits) >= 6 and sorted(waits, reverse=True)[:4] == [0.2, BRIEF_S, BRIEF_S, 0]
     for lock in locks:

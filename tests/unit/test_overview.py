@@ -388,7 +388,7 @@ def reached(db: Path, wanted: Filter) -> list[str]:
         if one_list.parent in seen:
             continue  # a circle leads round
         seen.add(one_list.parent)
-        place = ""
+        place: str | None = ""
         while place is not None:
             shown = page([db], one_list, after=place)
             for item in whole(shown.items):
