@@ -446,6 +446,20 @@ def test_a_large_family_is_cut_and_reached(new_talk: Callable[..., Talk]) -> Non
     assert set(reached(db, Filter())) == {"ses_root", *names}
 
 
+def test_the_families_of_a_page_together_are_cut_and_reached(
+    new_talk: Callable[..., Talk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = new_talk("ses_root").db
+    names = {f"ses_{n}": None for n in range(3)} | {f"ses_{n}_{m}": f"ses_{n}" for n in range(3)
+             for m in range(2)}  # fmt: skip
+    family(db, names)
+    monkeypatch.setattr(overview, "FAMILIES", 3)
+    roots = [item for item in page([db], Filter()).items if item.id != "ses_root"]
+    assert [len(item.children) for item in roots] == [2, 1, 0]
+    assert [item.child_count for item in roots] == [2, 2, 2]
+    assert set(reached(db, Filter())) == {"ses_root", *names}
+
+
 @pytest.mark.parametrize("column", ["project_id", "workspace_id"])
 def test_a_filter_lists_a_subagent_whose_parent_is_elsewhere(
     new_talk: Callable[..., Talk], column: str

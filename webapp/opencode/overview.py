@@ -43,10 +43,11 @@ WALK_S = 1.0
 """Sessions, and seconds, that a filter by errors or compactions looks through for one page."""
 
 CHILDREN = 20
-"""Subagents that are listed below a session, DEPTH the levels below each other, and FAMILY all that
-are listed below one root. Of what is beyond there is a count."""
+"""Subagents that are listed below a session, DEPTH the levels below each other, FAMILY all that are
+listed below one root, and FAMILIES below the roots of a page. Of what is beyond there is a count."""
 DEPTH = 4
 FAMILY = 100
+FAMILIES = 1000
 
 ORIGINS = 200
 """Sessions that are compared with the forks of a page."""
@@ -758,24 +759,28 @@ def _with_families(layout: _Layout, items: Sequence[Item], wanted: Filter) -> li
     if "parent_id" not in layout.have:
         return list(items)
     above = frozenset({wanted.parent} if wanted.parent else ())
-    family = _Family(layout, *layout.where(replace(wanted, parent=None)))
+    family = _Family(layout, *layout.where(replace(wanted, parent=None)), FAMILIES)
     return [family.below(item, above) for item in items]
 
 
 @dataclass(slots=True)
 class _Family:
-    """Lists what stands below sessions; `left` is how many more may stand below the present root."""
+    """Lists what stands below sessions; `left` is how many more may stand below the present root,
+    `of_page` below it and the next ones."""
 
     layout: _Layout
     where: str
     values: list[Any]
+    of_page: int
     left: int = 0
 
     def below(self, root: Item, above: frozenset[str]) -> Item:
         """A session with its subagents, the earliest first, and theirs. Those `above` it do not
         come again."""
-        self.left = FAMILY
-        return self._below(root, above, DEPTH)
+        most = self.left = min(FAMILY, self.of_page)
+        found = self._below(root, above, DEPTH)
+        self.of_page -= most - self.left
+        return found
 
     def _below(self, item: Item, above: frozenset[str], depth: int) -> Item:
         above |= {item.id}
