@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from webapp.opencode import overview
+from webapp.opencode.database import BRIEF_S, Patience
 from webapp.settings import Settings
 from webapp.web import filters
 
@@ -61,6 +62,16 @@ def test_a_subagent_stands_below_its_session_and_a_fork_names_its_origin(site: A
     assert branch.one("h2").text == "Find price code (@general subagent)"
     fork = row(answer, f"{MIGRATE} (fork #1)")
     assert f"likely fork of {MIGRATE}" in fork.text
+
+
+def test_subagents_that_are_not_listed_are_counted_with_a_link(
+    site: Any, newest_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "DEPTH", 0)
+    answer = site.get("/sessions")
+    (link,) = (node for node in answer.doc.all("a") if node.text == "1 subagent")
+    below = site.get(link.attrs["href"])
+    assert len(titles(below)) == 1 and "1 subagent of" in below.text
 
 
 def test_each_row_leads_to_its_transcript(site: Any) -> None:
@@ -195,6 +206,40 @@ def test_without_opencode_the_page_says_where_it_looked(
     assert answer.doc.one(class_="empty").one("h2").text == "OpenCode has not been found"
 
 
+def test_a_page_waits_once_for_all_locked_databases(
+    settings: Settings, newest_db: Path, make_site: Callable[[Settings], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("webapp.opencode.database.BUSY_TIMEOUT_S", 0.2)
+    waits: list[float] = []
+    wait = Patience.wait
+
+    def noted(patience: Patience, path: Path, timeout: float) -> float:
+        waits.append(wait(patience, path, timeout))
+        return waits[-1]
+
+    monkeypatch.setattr(Patience, "wait", noted)
+    settings.opencode_dir.mkdir(parents=True, exist_ok=True)
+    data = newest_db.read_bytes()
+    newest_db.unlink()
+    locks = []
+    for name in ("opencode.db", "opencode-a.db", "opencode-b.db"):
+        path = settings.opencode_dir / name
+        path.write_bytes(data)
+        locks.append(sqlite3.connect(path, isolation_level=None))
+        locks[-1].execute("PRAGMA journal_mode = delete")
+    site = make_site(settings)
+    for lock in locks:
+        lock.execute("BEGIN EXCLUSIVE")
+    for address in ("/sessions", "/transcripts"):
+        waits.clear()
+        answer = site.get(address)
+        assert answer.status == 200 and answer.text.count("locked by another program") == 3
+        assert len(waits) >= 6 and sorted(waits, reverse=True)[:4] == [0.2, BRIEF_S, BRIEF_S, 0]
+    for lock in locks:
+        lock.close()
+
+
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -203,6 +248,7 @@ def test_without_opencode_the_page_says_where_it_looked(
         ("empty", "is empty: there is no table in it"),
         ("newer", "A newer OpenCode may have written it"),
         ("no rows", "a problem of its schema"),
+        ("unused", "holds no session yet"),
         ("locked", "locked by another program"),
     ],
 )
@@ -223,6 +269,9 @@ def test_each_kind_of_unreadable_database_has_its_own_message(
         change(newest_db, "ALTER TABLE session RENAME TO sessions")
     elif kind == "no rows":
         change(newest_db, "DELETE FROM session")
+    elif kind == "unused":
+        for table in ("session", "message", "part", "session_message"):
+            change(newest_db, f"DELETE FROM {table}")
     elif kind == "locked":
         lock.execute("PRAGMA journal_mode = delete")
         lock.execute("BEGIN EXCLUSIVE")
@@ -232,7 +281,8 @@ def test_each_kind_of_unreadable_database_has_its_own_message(
     assert answer.status == 200
     banner = answer.doc.one(class_="banner").text
     assert words in banner and str(newest_db) in banner
-    assert answer.doc.one(class_="empty").one("h2").text == "No database can be shown"
+    heading = "No session yet" if kind == "unused" else "No database can be shown"
+    assert answer.doc.one(class_="empty").one("h2").text == heading
     for path in ("/", "/stats", "/trash", "/settings"):
         assert site.get(path).status == 200, path
     assert time.monotonic() - began < 2

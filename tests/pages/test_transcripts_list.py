@@ -42,6 +42,14 @@ def three(site: Any) -> Any:
     return site
 
 
+def test_sessions_that_hold_nothing_are_said_to(site: Any, newest_db: Path) -> None:
+    with closing(sqlite3.connect(newest_db)) as connection, connection:
+        for table in ("message", "part", "session_message"):
+            connection.execute(f"DELETE FROM {table}")
+    banner = site.get("/transcripts").doc.one(class_="banner").text
+    assert f"{SESSIONS} sessions not exported yet, almost no text (" in banner, banner
+
+
 def test_before_any_export_the_page_says_how_many_sessions_wait(site: Any) -> None:
     answer = site.get("/transcripts")
     assert answer.status == 200

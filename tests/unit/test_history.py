@@ -619,6 +619,20 @@ def test_an_overflow_is_counted_as_opencode_does(
     assert overflow(seen_by_model(rows), **limits) == expected
 
 
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        {"total": -12},
+        {"total": 1e15},
+        {"input": -20, "output": 8},
+        {"input": 5, "cache": {"read": 1e17}},
+    ],
+)
+def test_a_number_that_cannot_be_one_of_tokens_is_no_count(tokens: dict[str, Any]) -> None:
+    found = overflow(seen_by_model([answer("m1", tokens=tokens)]), context=10_000, output=5_000)
+    assert found == Overflow(None, 5_000, 5_000, False)
+
+
 def test_after_a_summary_nothing_has_been_counted_yet() -> None:
     rows = [asked("m1"), answer("m2", summary=True, parentID="m1", tokens={"total": 9_000})]
     found = overflow(seen_by_model(rows), context=10_000, output=5_000)

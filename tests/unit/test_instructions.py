@@ -22,6 +22,7 @@ from webapp.opencode import (
     read_config,
     reading,
 )
+from webapp.opencode.config import MAX_ALL, MAX_CONFIG
 from webapp.opencode.instructions import MAX_DIFFERENCE, MAX_ITEMS, MAX_TEXT
 from webapp.settings import Places, places
 
@@ -210,6 +211,24 @@ def test_a_walk_is_bounded_and_a_form_that_is_not_understood_is_told(house: Hous
     assert not house.look().items[0].exists
 
 
+@pytest.mark.parametrize(("limit", "value"), [("MAX_LOOKED", 100), ("MAX_SECONDS", -1.0)])
+def test_all_patterns_together_are_bounded(
+    house: House, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
+) -> None:
+    first = house.write(house.shop / "first.md", "x")
+    house.configure("first.md", *(f"{number}*.md" for number in range(500)), "http://a/last")
+    monkeypatch.setattr(f"webapp.opencode.patterns.{limit}", value)
+    shown = house.look()
+    (problem,) = (text for text in shown.problems if "too long" in text)
+    assert shown.items[-1].place == "http://a/last"
+    if limit == "MAX_LOOKED":
+        assert shown.items[0].place == str(first)
+        assert "*.md” on, were not looked for to the end" in problem
+    else:
+        assert len(shown.items) == 1
+        assert "501 of its paths and patterns, from “first.md” on" in problem
+
+
 def test_a_configuration_with_comments_is_read_and_one_that_does_not_parse_is_told(
     house: House,
 ) -> None:
@@ -224,6 +243,50 @@ def test_a_configuration_with_comments_is_read_and_one_that_does_not_parse_is_to
     assert any(str(broken) in p and "cannot be parsed" in p for p in shown.problems)
     assert any(str(wrong) in p and "list of strings" in p for p in shown.problems)
     assert len(shown.problems) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"instructions": ["http://a/b//c", "/* no */ x", "q\\\\", "r\\",]//",],}', 4),
+        ('{/**/"instructions": ["a" /* , */ , // b\n"c"/* d */, ] /* e */ , } // f', 2),
+        ('{"instructions": ["a", /* never closed', None),
+        ('{"instructions": ["a", "never closed\\', None),
+        ("{'instructions': ['a']}", None),
+        ('{"instructions": ["a",,]}', None),
+    ],
+)
+def test_comments_and_trailing_commas_are_those_of_jsonc(
+    house: House, text: str, expected: int | None
+) -> None:
+    house.write(house.shop / "opencode.jsonc", text)
+    shown = house.look()
+    if expected is None:
+        assert "cannot be parsed" in shown.problems[0] and not shown.items
+    else:
+        assert len(shown.items) == expected and not shown.problems
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1," * 500_000 + "]", ",/*" * 300_000, '"' + '\\"' * 450_000 + "\\", "," + " " * 900_000],
+)
+def test_a_large_configuration_with_comments_does_not_hold_the_page(
+    house: House, text: str
+) -> None:
+    house.write(house.shop / "opencode.jsonc", '// c\n{"instructions": [' + text)
+    assert any("cannot be parsed" in problem for problem in house.look().problems)
+
+
+def test_all_configuration_together_is_bounded(house: House) -> None:
+    text = json.dumps({"instructions": ["x.md"], "more": "x" * (MAX_CONFIG - 50)})
+    folder = house.shop
+    for _ in range(6):
+        house.write(folder / "opencode.json", text)
+        folder = folder / "d"
+        folder.mkdir(exist_ok=True)
+    problems = house.look(folder=folder).problems
+    assert sum(f"more than {MAX_ALL:,} bytes" in problem for problem in problems) == 2
 
 
 def test_lists_of_the_global_folder_replace_one_another_and_later_ones_add(house: House) -> None:
@@ -437,6 +500,13 @@ def test_what_was_told_and_is_gone_and_what_is_new_are_in_the_difference(
     house.write(new, "\n".join(map(str, range(MAX_DIFFERENCE * 2))))
     shown = newer([])
     assert len(shown.difference) == MAX_DIFFERENCE and shown.difference_cut > MAX_DIFFERENCE
+
+
+def test_half_a_character_in_what_was_told_can_be_shown(
+    newer: Callable[..., Instructions],
+) -> None:
+    shown = newer([(Path("/gone\ud83d"), "half \ud83d")])
+    assert "-half ?" in shown.difference and "--- /gone? (told)" in shown.difference
 
 
 def test_a_file_that_cannot_be_read_leaves_the_newer_runtime_what_it_was_told(

@@ -140,7 +140,8 @@ def test_a_catalogue_that_is_no_file_or_too_large_is_told(house: House) -> None:
     house.cache.unlink()
     with house.cache.open("wb") as file:
         file.truncate(MAX_CATALOGUE + 1)
-    assert "more than any catalogue" in house.look().reasons[0]
+    assert MAX_CATALOGUE <= 16 * 1024 * 1024
+    assert "too large to be parsed" in house.look().reasons[0]
     house.cache.unlink()
     house.cache.symlink_to(house.write(house.cache.parent / "auth.json", {"example": {}}))
     assert "holds credentials" in house.look().reasons[0]

@@ -13,7 +13,7 @@ import pytest
 
 from webapp.errors import Busy, MemoryAppError, Unreadable
 from webapp.opencode import find_session, list_sessions, messages, reading
-from webapp.opencode.database import FORBIDDEN
+from webapp.opencode.database import BRIEF_S, FORBIDDEN, Patience, share_patience
 from webapp.settings import Settings
 from webapp.store import Store
 from webapp.transcripts.export import export_many
@@ -182,6 +182,29 @@ def test_a_locked_database_is_told_and_is_fine_afterwards(
         with pytest.raises(Busy), reading(talk.db):
             pass
     assert list_sessions([talk.db]).problems == ()
+
+
+def test_locked_databases_share_one_patience_and_none_is_waited_for_twice(
+    talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webapp.opencode.database.BUSY_TIMEOUT_S", 0.2)
+    other = tmp_path / "other.db"
+    other.write_bytes(talk.db.read_bytes())
+    patience = Patience()
+    share_patience(patience)
+    try:
+        with held(talk.db), pytest.raises(Busy), reading(talk.db):
+            pass
+        assert patience.left <= 0
+        assert patience.wait(talk.db, 3.0) == 0 and patience.wait(other, 3.0) == BRIEF_S
+        for path in (talk.db, other):
+            with reading(path) as connection:
+                assert connection.execute("SELECT count(*) FROM session").fetchone() == (1,)
+        with held(other), pytest.raises(Busy), reading(other, 0.0):
+            pass
+        assert patience.wait(other, 3.0) == 0
+    finally:
+        share_patience(None)
 
 
 def wal(path: Path) -> None:

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -191,8 +192,23 @@ def test_the_older_copy_of_a_session_is_marked(many: Path, tmp_path: Path) -> No
     other = Path(shutil.copyfile(many, tmp_path / "opencode-dev.db"))
     with closing(sqlite3.connect(other)) as connection, connection:
         connection.execute("UPDATE session SET time_updated = time_updated + 9 WHERE id = 'ses_03'")
-    copies = [item for item in page([many, other], Filter()).items if item.is_older_copy]
-    assert [(item.db, item.id) for item in copies] == [(many, "ses_03")]
+    items = page([many, other], Filter()).items
+    assert [(item.db, item.id) for item in items if item.is_older_copy] == [(many, "ses_03")]
+    copies = [(item.db, item.id) for item in items if item.is_copy]
+    assert len(copies) == 19 and {db for db, _ in copies} == {other}
+    assert (other, "ses_03") not in copies
+
+
+def test_pieces_of_an_id_are_no_words(new_talk: Callable[..., Talk]) -> None:
+    db = new_talk("ses_dd44FixFpX8", title="Mend the till").db
+    new_talk("ses_dd45", title="Fix the till")
+    new_talk("own-id", title="Other")
+    for text, expected in (
+        ("fix", ["ses_dd45"]), ("dd44", []), ("ses_dd4", ["ses_dd44FixFpX8", "ses_dd45"]),
+        ("ses_DD44fixfpx8", ["ses_dd44FixFpX8"]), ("own-id", ["own-id"]), ("own-i", []),
+        ("till ses_dd44", ["ses_dd44FixFpX8"]), ("es_dd44", []),
+    ):  # fmt: skip
+        assert sorted(ids(page([db], Filter(text=text)))) == expected, text
 
 
 @pytest.mark.parametrize(
@@ -352,6 +368,118 @@ def test_many_subagents_are_counted_and_the_first_listed(new_talk: Callable[...,
     assert page([db], Filter(parent="ses_root")).total == overview.CHILDREN + 2
 
 
+def family(db: Path, parents: dict[str, str | None], **values: Any) -> None:
+    """Sessions with these parents, written as other programs may."""
+    with closing(sqlite3.connect(db)) as connection, connection:
+        for number, (name, parent) in enumerate(parents.items()):
+            connection.execute(
+                "INSERT INTO session (id, project_id, parent_id, slug, directory, title, version,"
+                " time_created, time_updated) SELECT ?, project_id, ?, slug, directory, ?, version,"
+                " ?, ? FROM session WHERE id = 'ses_root'",
+                (name, parent, name, START + number, START + number),
+            )
+
+
+def reached(db: Path, wanted: Filter) -> list[str]:
+    """Every session that the list and the links of its counts lead to, as often as they do."""
+    found: list[str] = []
+    waiting, seen = [wanted], set[str | None]()
+    for one_list in waiting:
+        if one_list.parent in seen:
+            continue  # a circle leads round
+        seen.add(one_list.parent)
+        place: str | None = ""
+        while place is not None:
+            shown = page([db], one_list, after=place)
+            for item in whole(shown.items):
+                found.append(item.id)
+                if item.child_count > len(item.children):
+                    waiting.append(replace(wanted, parent=item.id))
+            place = shown.after
+    return found
+
+
+def test_circles_of_parents_are_reached_whatever_their_length(
+    new_talk: Callable[..., Talk],
+) -> None:
+    db = new_talk("ses_root").db
+    names: dict[str, str | None] = {}
+    for length in (2, 3, 4, 12):
+        ring = [f"ses_{length}_{n}" for n in range(length)]
+        names |= dict(zip(ring, [*ring[1:], ring[0]], strict=True))
+        names[f"ses_{length}_beside"] = ring[-1]
+    family(db, names)
+    assert set(reached(db, Filter())) == {"ses_root", *names}
+    assert sorted(ids(page([db], Filter()))) == [
+        "ses_12_0",
+        "ses_2_0",
+        "ses_3_0",
+        "ses_4_0",
+        "ses_root",
+    ]
+
+
+def test_subagents_below_the_levels_that_are_listed_are_counted_and_reached(
+    new_talk: Callable[..., Talk],
+) -> None:
+    db = new_talk("ses_root").db
+    chain = ["ses_root", *(f"ses_{n:02}" for n in range(3 * overview.DEPTH))]
+    family(db, dict(zip(chain[1:], chain, strict=False)))
+    (item,) = page([db], Filter()).items
+    for _ in range(overview.DEPTH):
+        (item,) = item.children
+    assert (item.child_count, item.children) == (1, ())
+    assert sorted(reached(db, Filter())) == sorted(chain)
+
+
+def test_a_large_family_is_cut_and_reached(new_talk: Callable[..., Talk]) -> None:
+    db = new_talk("ses_root").db
+    names: dict[str, str | None] = {}
+    for first in range(overview.CHILDREN):
+        names[f"ses_{first}"] = "ses_root"
+        for second in range(overview.CHILDREN):
+            names[f"ses_{first}_{second}"] = f"ses_{first}"
+    family(db, names)
+    (root,) = page([db], Filter()).items
+    assert len(list(whole(root.children))) == overview.FAMILY
+    assert len(root.children) == overview.CHILDREN
+    assert set(reached(db, Filter())) == {"ses_root", *names}
+
+
+def test_the_families_of_a_page_together_are_cut_and_reached(
+    new_talk: Callable[..., Talk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = new_talk("ses_root").db
+    names = {f"ses_{n}": None for n in range(3)} | {f"ses_{n}_{m}": f"ses_{n}" for n in range(3)
+             for m in range(2)}  # fmt: skip
+    family(db, names)
+    monkeypatch.setattr(overview, "FAMILIES", 3)
+    roots = [item for item in page([db], Filter()).items if item.id != "ses_root"]
+    assert [len(item.children) for item in roots] == [2, 1, 0]
+    assert [item.child_count for item in roots] == [2, 2, 2]
+    assert set(reached(db, Filter())) == {"ses_root", *names}
+
+
+@pytest.mark.parametrize("column", ["project_id", "workspace_id"])
+def test_a_filter_lists_a_subagent_whose_parent_is_elsewhere(
+    new_talk: Callable[..., Talk], column: str
+) -> None:
+    other = new_talk("ses_other", scope="/home/demo/elsewhere")
+    new_talk("ses_root")
+    family(other.db, {"ses_a": "ses_root", "ses_b": "ses_a", "ses_c": "ses_b"})
+    if column == "project_id":
+        change = "(SELECT project_id FROM session WHERE id = 'ses_other')"
+        wanted, rest = Filter(project="/home/demo/elsewhere"), Filter(project="/home/demo/shop")
+    else:
+        change, wanted, rest = "'wrk_1'", Filter(workspace="wrk_1"), Filter(workspace="")
+    other.sql(f"UPDATE session SET {column} = {change} WHERE id IN ('ses_a', 'ses_c', 'ses_other')")
+    assert sorted(reached(other.db, wanted)) == ["ses_a", "ses_c", "ses_other"]
+    item = next(item for item in page([other.db], wanted).items if item.id == "ses_a")
+    assert item.parent is not None and item.parent.id == "ses_root"
+    assert sorted(reached(other.db, rest)) == ["ses_b", "ses_root"]
+    assert page([other.db], wanted).total == 3
+
+
 def fork(new_talk: Callable[..., Talk], origin: Talk, name: str, title: str) -> Talk:
     """A copy of a session with new ids and the old times, made an hour later."""
     talk = new_talk(name, title=title)
@@ -417,6 +545,25 @@ def test_hidden_parts_are_no_request(talk: Talk) -> None:
     talk.part(message_id, {"type": "text", "text": "Behind the scenes.", "synthetic": True})
     talk.part(message_id, {"type": "text", "text": " The request. "})
     assert one(talk.db, talk.id).request == "The request."
+
+
+def test_half_a_character_in_json_takes_nothing_down(new_talk: Callable[..., Talk]) -> None:
+    older, newer = new_talk("ses_a"), new_talk("ses_b")
+    half = r'"half an emoji \ud83d"'
+    for talk in (older, newer):
+        talk.sql(
+            "UPDATE session SET title = ?, model = ? WHERE id = ?",
+            PLACEHOLDER, f'{{"providerID": {half}, "id": {half}}}', talk.id,
+        )  # fmt: skip
+    message = older.message(f'{{"role": "user", "agent": {half}, "modelID": {half}}}')
+    older.part(message, f'{{"type": "text", "text": {half}}}')
+    newer.newer("user", f'{{"text": {half}}}')
+    found = page([older.db], Filter())
+    assert [item.request for item in found.items] == ["half an emoji ?"] * 2
+    for item in found.items:
+        "".join((*item.agents, *item.models)).encode()
+    for choice in overview.facets([older.db]).models:
+        choice.value.encode()
 
 
 @pytest.mark.parametrize(

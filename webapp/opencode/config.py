@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,15 @@ from webapp.opencode.records import Session
 from webapp.settings import Places
 
 MAX_CONFIG = 1_048_576
-MAX_JSON5 = 262_144
-"""Bytes of a configuration; fewer when it holds comments, since json5 takes a second for 100 KB."""
+MAX_ALL = 4_194_304
+"""Bytes of one configuration file, and of all that are read for one folder."""
+
+_STRING = r'"(?:[^"\\]|\\.?)*+(?:"|\Z)'
+_COMMENTS = re.compile(_STRING + r"|//[^\r\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_COMMAS = re.compile(_STRING + r"|,(?=\s*[}\]])", re.DOTALL)
+"""What OpenCode lets stand in JSON (`jsonc-parser` with `allowTrailingComma`). A package for it
+(json5) took 9 seconds for 240 KB of numbers. An open string or comment reaches to the end, so that
+none is looked for twice."""
 
 HELD = ("instructions", "provider", "providers", "compaction")
 """The keys that are kept of a configuration."""
@@ -95,8 +103,9 @@ def _root(folder: Path, worktree: Path | None, problems: list[str]) -> Path:
 def _documents(places: Places, folder: Path, root: Path, problems: list[str]) -> Iterator[Document]:
     """The global files, then the later ones: the project's from the root down, those of the
     `.opencode` folders, the nearest first, what the environment holds, and the managed ones."""
+    room = _Room()
     for name in ("config.json", "opencode.json", "opencode.jsonc"):
-        yield from _file(places.config_dir / name, problems, is_global=True)
+        yield from _file(places.config_dir / name, problems, room, is_global=True)
     later: list[Path] = [places.config_file] if places.config_file is not None else []
     above = list(upwards(folder, root)) if places.project else []
     later += _both(reversed(above))
@@ -105,18 +114,27 @@ def _documents(places: Places, folder: Path, root: Path, problems: list[str]) ->
     if places.own_config_dir is not None:
         dots.append(places.own_config_dir)
     for path in (*later, *_both(dict.fromkeys(dots))):
-        yield from _file(path, problems)
+        yield from _file(path, problems, room)
     if places.config_content:
         yield from _parsed(places.config_content, "OPENCODE_CONFIG_CONTENT", problems)
     for path in _both([places.managed_dir]):
-        yield from _file(path, problems)
+        yield from _file(path, problems, room)
 
 
 def _both(folders: Iterable[Path]) -> list[Path]:
     return [f / name for f in folders for name in ("opencode.json", "opencode.jsonc")]
 
 
-def _file(path: Path, problems: list[str], is_global: bool = False) -> Iterator[Document]:
+@dataclass(slots=True)
+class _Room:
+    """How many bytes may still be read."""
+
+    left: int = MAX_ALL
+
+
+def _file(
+    path: Path, problems: list[str], room: _Room, is_global: bool = False
+) -> Iterator[Document]:
     there = exists(path)
     if there is False:
         return
@@ -131,6 +149,12 @@ def _file(path: Path, problems: list[str], is_global: bool = False) -> Iterator[
     if size > len(data):
         problems.append(f"{path} is larger than {MAX_CONFIG:,} bytes and was not read.")
         return
+    if size > room.left:
+        problems.append(
+            f"{path} was not read: with it the configuration has more than {MAX_ALL:,} bytes."
+        )
+        return
+    room.left -= size
     yield from _parsed(data.decode("utf-8-sig", "replace"), str(path), problems, is_global)
 
 
@@ -170,18 +194,9 @@ def _limits_only(providers: Any) -> dict[str, Any]:
 
 
 def _json(text: str) -> Any:
+    """JSON that may hold comments and trailing commas."""
     try:
         return json.loads(text)
     except ValueError:
-        if not any(f'"{key}"' in text for key in HELD):
-            # What OpenCode cannot parse is told; what it can and we need not is no reason to wait.
-            return _json5(text) if len(text) <= MAX_JSON5 else {}
-        if len(text) > MAX_JSON5:
-            raise
-        return _json5(text)
-
-
-def _json5(text: str) -> Any:
-    import json5  # 60 ms to import, so only for a configuration with comments or trailing commas
-
-    return json5.loads(text)
+        plain = _COMMENTS.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
+        return json.loads(_COMMAS.sub(lambda found: "" if found[0] == "," else found[0], plain))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from urllib.parse import quote
 
 from webapp.errors import Busy, MemoryAppError, Unreadable
 
 BUSY_TIMEOUT_S = 3.0
+BRIEF_S = 0.1
+"""How long a locked database is still waited for when the others have taken all patience."""
+
 FORBIDDEN = frozenset(
     {"account", "account_state", "control_account", "credential", "session_share", "event"}
 )
@@ -51,6 +56,26 @@ def _mode(path: Path) -> str:
     return "mode=ro&immutable=1"
 
 
+class Patience:
+    """What one page waits for locked databases: BUSY_TIMEOUT_S in all, and for none twice."""
+
+    def __init__(self) -> None:
+        self.left = BUSY_TIMEOUT_S
+        self.locked: set[Path] = set()
+
+    def wait(self, path: Path, timeout: float) -> float:
+        """Seconds to wait for a database."""
+        return 0.0 if path in self.locked else min(timeout, max(self.left, BRIEF_S))
+
+
+_patience: ContextVar[Patience | None] = ContextVar("patience", default=None)
+
+
+def share_patience(patience: Patience | None) -> None:
+    """Lets all that this thread opens from now on share a patience, or none."""
+    _patience.set(patience)
+
+
 @contextmanager
 def reading(path: Path, timeout: float = BUSY_TIMEOUT_S) -> Iterator[sqlite3.Connection]:
     """A read-only connection inside one read transaction, so that all reads see one moment.
@@ -59,6 +84,10 @@ def reading(path: Path, timeout: float = BUSY_TIMEOUT_S) -> Iterator[sqlite3.Con
     Unreadable or Busy with a sentence for a missing, locked, corrupt or foreign file.
     """
     connection: sqlite3.Connection | None = None
+    patience = _patience.get()
+    began = time.monotonic()
+    if patience is not None:
+        timeout = patience.wait(path, timeout)
     try:
         mode = _openable(path)
         connection = sqlite3.connect(
@@ -69,10 +98,17 @@ def reading(path: Path, timeout: float = BUSY_TIMEOUT_S) -> Iterator[sqlite3.Con
         connection.execute("PRAGMA query_only = 1")
         connection.set_authorizer(_authorize)
         connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        finally:
+            if patience is not None:
+                patience.left -= time.monotonic() - began
         yield connection
     except sqlite3.Error as error:
-        raise plain(path, error) from error
+        told = plain(path, error)
+        if patience is not None and isinstance(told, Busy):
+            patience.locked.add(path)
+        raise told from error
     finally:
         if connection is not None:
             connection.close()

@@ -102,6 +102,10 @@ class History:
         return not self.doubts
 
 
+MOST_TOKENS = 10**12
+"""No count of tokens is as large."""
+
+
 @dataclass(frozen=True, slots=True)
 class Overflow:
     """How far it is to the next automatic compaction, in tokens. `count` is None when no answer has
@@ -345,14 +349,16 @@ def _measured(sent: Sequence[Message]) -> int | None:
 
 
 def _count(tokens: object) -> int | None:
+    """OpenCode's count of an answer, None where a number of it cannot be one."""
     if not isinstance(tokens, dict):
         return None
     if total := _number(tokens.get("total")):
-        return total
+        return total if 0 < total < MOST_TOKENS else None
     cache = tokens.get("cache")
     cache = cache if isinstance(cache, dict) else {}
     numbers = (tokens.get("input"), tokens.get("output"), cache.get("read"), cache.get("write"))
-    return sum(_number(number) or 0 for number in numbers)
+    counts = [_number(number) or 0 for number in numbers]
+    return sum(counts) if all(0 <= count < MOST_TOKENS for count in counts) else None
 
 
 def _select(

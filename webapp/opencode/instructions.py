@@ -28,7 +28,7 @@ from webapp.opencode.config import Config
 from webapp.opencode.database import columns
 from webapp.opencode.disk import exists, head, shown, upwards
 from webapp.opencode.modelview import estimate
-from webapp.opencode.patterns import Matches, is_literal, match
+from webapp.opencode.patterns import Effort, Matches, is_literal, match
 from webapp.opencode.records import Session
 from webapp.opencode.values import release
 from webapp.settings import Places
@@ -167,6 +167,7 @@ class _Look:
     problems: list[str] = field(default_factory=list)
     seen: dict[str, Rule] = field(default_factory=dict)
     unavailable: bool = False
+    effort: Effort = field(default_factory=Effort)
 
     def add(self, place: str, rule: Rule, found_by: str) -> None:
         """A file that OpenCode reads. The same path is sent once, where it was met first."""
@@ -298,7 +299,7 @@ def _entries(look: _Look) -> list[_Entry]:
                 " does not start with it."
             )
             continue
-        found = [_Entry(shown(entry), document.source) for entry in listed]
+        found = [_Entry(shown(entry), shown(document.source)) for entry in listed]
         if document.is_global:
             for entry in merged:
                 look.shade(
@@ -333,6 +334,7 @@ def _rule(entry: _Entry) -> Rule:
 def _configured(look: _Look) -> None:
     """`instructions` of the merged configuration: paths and patterns first, then addresses."""
     addresses = []
+    unfinished: list[str] = []
     for entry in _entries(look):
         found_by = f"“{entry.text}” in {entry.source}"
         if entry.text.startswith(("http://", "https://")):
@@ -354,12 +356,23 @@ def _configured(look: _Look) -> None:
         if not wanted or "\0" in wanted:
             look.missing(entry.text, found_by, "This names no path.")
             continue
+        if look.effort.spent:
+            unfinished.append(entry.text)
+            continue
         matches = _matches(look, wanted)
         look.problems += matches.problems
+        if look.effort.spent:
+            unfinished.append(entry.text)
         for path in matches.paths:
             look.add(path, Rule.CONFIG, found_by)
-        if not matches.paths:
+        if not matches.paths and not look.effort.spent:
             look.missing(entry.text, found_by, _nowhere(look, wanted))
+    if unfinished:
+        look.problems.append(
+            "Looking for the files of “instructions” in the configuration would take too long:"
+            f" {len(unfinished):,} of its paths and patterns, from “{unfinished[0][:200]}” on, were"
+            " not looked for to the end. OpenCode looks for all."
+        )
     for item in addresses[: max(0, MAX_ITEMS - len(look.items))]:
         look.items.append(item)
 
@@ -371,14 +384,16 @@ def _matches(look: _Look, wanted: str) -> Matches:
         wanted = str(look.places.home / wanted[2:])
     if os.path.isabs(wanted):
         wanted = os.path.normpath(wanted)
-        return match(os.path.basename(wanted), os.path.dirname(wanted), hidden=False)
+        return match(os.path.basename(wanted), os.path.dirname(wanted), look.effort, hidden=False)
     if not look.places.project:
         config = look.places.own_config_dir or look.places.config_dir
-        return match(wanted, str(config), hidden=True)
+        return match(wanted, str(config), look.effort, hidden=True)
     paths: list[str] = []
     problems: list[str] = []
     for candidate in upwards(look.config.folder, look.config.root):
-        found = match(wanted, str(candidate), hidden=True)
+        if look.effort.spent:
+            break
+        found = match(wanted, str(candidate), look.effort, hidden=True)
         paths += found.paths
         problems += found.problems
     return Matches(tuple(dict.fromkeys(paths)), tuple(problems))
@@ -530,7 +545,7 @@ def _snapshot_files(stored: str | None) -> tuple[tuple[str, str], ...] | None:
         path, content = file.get("path"), file.get("content")
         if not isinstance(path, str) or not isinstance(content, str):
             return None
-        files.append((path, content))
+        files.append((shown(path), shown(content)))
     return tuple(files)
 
 

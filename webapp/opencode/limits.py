@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from webapp.opencode.config import Config, within
-from webapp.opencode.disk import head
+from webapp.opencode.disk import head, shown
 from webapp.opencode.modelview import Model
 from webapp.opencode.values import release
 from webapp.settings import Places
@@ -29,8 +29,8 @@ from webapp.settings import Places
 OUTPUT_TOKENS = 32_000
 """The most that OpenCode asks a model to write, unless the environment names another number."""
 
-MAX_CATALOGUE = 33_554_432
-"""Bytes; models.dev had 2 to 4 MB in 2026."""
+MAX_CATALOGUE = 16_777_216
+"""Bytes; models.dev had 2 to 4 MB in 2026. Parsed, it takes up to 27 times as much memory."""
 
 DEFAULT_ADDRESSES = ("https://models.dev", "https://models.opencode.ai")
 """Where OpenCode fetches its catalogue from by itself: the first until 1.17.19, the second in
@@ -127,7 +127,7 @@ def find_limits(
         most = max(most, OUTPUT_TOKENS)
     return Limits(
         model, context, values.get("input", 0), values.get("output", 0), most, auto, reserved,
-        source, tuple(reasons), tuple(remarks),
+        shown(source), tuple(map(shown, reasons)), tuple(map(shown, remarks)),
     )  # fmt: skip
 
 
@@ -210,7 +210,10 @@ def _looked_up(
         return f"The copy {path} {got.rstrip('.')}; {builtin}"
     data, size = got
     if size > len(data):
-        return f"The copy {path} has {size:,} bytes, more than any catalogue, and was not read."
+        return (
+            f"The copy {path} was not read: it has {size:,} bytes, and a catalogue of more than"
+            f" {MAX_CATALOGUE:,} is too large to be parsed here."
+        )
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):

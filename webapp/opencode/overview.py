@@ -43,8 +43,11 @@ WALK_S = 1.0
 """Sessions, and seconds, that a filter by errors or compactions looks through for one page."""
 
 CHILDREN = 20
-"""Subagents that are listed below a session, and DEPTH the levels below each other."""
+"""Subagents that are listed below a session, DEPTH the levels below each other, FAMILY all that are
+listed below one root, and FAMILIES below the roots of a page. Of what is beyond there is a count."""
 DEPTH = 4
+FAMILY = 100
+FAMILIES = 1000
 
 ORIGINS = 200
 """Sessions that are compared with the forks of a page."""
@@ -60,8 +63,9 @@ ORDERS = ("touched", "project")
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which sessions. `since` and `until` (exclusive) are of the last touch; `parent` asks for the
-    subagents of a session; `archived` None is all of them."""
+    """Which sessions. `text` holds words of a title, an id, or the begin of one with “ses_”. `since`
+    and `until` (exclusive) are of the last touch; `parent` asks for the subagents of a session;
+    `archived` None is all of them."""
 
     text: str = ""
     project: str | None = None
@@ -82,8 +86,8 @@ class Filter:
 
     @property
     def is_tree(self) -> bool:
-        """Whether whoever matches has subagents that match too, so that they stand below it."""
-        return self == Filter(project=self.project, workspace=self.workspace)
+        """Whether subagents stand below those whom they belong to, as far as both match."""
+        return self == Filter(project=self.project, workspace=self.workspace, parent=self.parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,8 @@ class Item:
     `request` is its first request when its title is a placeholder. `partial` says that cost and
     tokens are those of the newest LOOK messages only, `more` that there are older messages than those
     that `agents`, `models`, `failed` and `compacted` tell of. A likely fork names in `origin` whom it
-    repeats, if that is found. `children` are the first of `child_count` subagents.
+    repeats, if that is found. `children` are the first of `child_count` subagents;
+    there may be none where too many are listed already.
     """
 
     id: str
@@ -145,6 +150,7 @@ class Item:
     origin: Origin | None = None
     parent: Origin | None = None
     is_older_copy: bool = False
+    is_copy: bool = False
     children: tuple[Item, ...] = ()
     child_count: int = 0
 
@@ -157,7 +163,7 @@ class Page:
     `total` counts what the filter leaves, errors and compactions aside. `looked` says how many of
     them were looked into for these, the last of them touched at `looked_until`; None without such a
     filter. `problems` holds a sentence for each database that gave none or not all of its sessions,
-    `readable` the databases that gave some.
+    `unused` one for each that nothing has been put into yet, `readable` the databases that gave some.
     """
 
     items: tuple[Item, ...]
@@ -168,6 +174,7 @@ class Page:
     looked_until: int
     problems: tuple[str, ...]
     readable: tuple[Path, ...]
+    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +248,12 @@ def page(
     """A page of sessions, by last touch or by project and workspace. `after` or `before` is a Page's.
     Raises InvalidInput for a place that is not in the list any more.
 
-    Only whole families are listed as trees: with a filter that subagents may match by themselves,
-    each session stands alone and names its parent.
+    With a filter of other things than project, workspace and parent, each session stands alone and
+    names its parent.
     """
     problems: list[str] = []
     readable: list[Path] = []
+    unused: list[str] = []
     total = 0
     back = bool(before) and not after
     place = _place(databases, after or before, order) if after or before else None
@@ -265,6 +273,8 @@ def page(
                 if not layout.messages and layout.unknown_messages:
                     problems.append(layout.unknown_messages)
                 readable.append(path)
+        except _UnusedError as error:
+            unused.append(error.message)
         except MemoryAppError as error:
             problems.append(error.message)
     merged = heapq.merge(*lists, key=lambda item: _key(item, order), reverse=back)
@@ -283,7 +293,7 @@ def page(
                 items.append(seen)
             if len(items) == limit:
                 break
-        items = looker.relate(items[::-1] if back else items, wanted.is_tree)
+        items = looker.relate(items[::-1] if back else items, wanted)
     held = candidates[:looked]
     # Whoever came from a page can go back to it.
     onward = _cursor(held[-1]) if held and looked < len(candidates) else None
@@ -291,7 +301,7 @@ def page(
     return Page(
         tuple(items), *((backward, onward) if back else (onward, backward)), total,
         looked if wanted.is_deep else None, held[0 if back else -1].touched_at if held else 0,
-        tuple(dict.fromkeys(problems)), tuple(readable),
+        tuple(dict.fromkeys(problems)), tuple(readable), tuple(unused),
     )  # fmt: skip
 
 
@@ -336,6 +346,10 @@ def _place(databases: Iterable[Path], cursor: str, order: str) -> Item:
                 for item in _Layout(connection, path).items("s.id = ?", [bindable(session_id)]):
                     return replace(item, touched_at=int(when))
     raise InvalidInput("That place in the list is gone. Begin with its first page.", "after")
+
+
+class _UnusedError(Unreadable):
+    """A database that OpenCode has made and put nothing into yet."""
 
 
 class _Layout:
@@ -389,13 +403,25 @@ class _Layout:
                 f" table “session” lacks {', '.join(sorted(missing)) if have else 'everything'}."
                 " A newer OpenCode may have written it; look for an update of this program."
             )
-        if self.connection.execute("SELECT 1 FROM session LIMIT 1").fetchone() is None:
+        if not self._holds("session"):
+            if not any(map(self._holds, ("message", "part", "session_message"))):
+                raise _UnusedError(
+                    f"OpenCode's database {self.path} holds no session yet; they are listed here as"
+                    " soon as OpenCode is used. If it has been used with this database, this is a"
+                    " problem of its schema, which this version does not know; look for an update"
+                    " of this program, or name the database that OpenCode uses with --opencode-db."
+                )
             raise Unreadable(
                 f"OpenCode's database {self.path} was found and read, but yields no session: its"
                 " table “session” holds no row. If OpenCode has been used with it, this is a problem"
                 " of its schema, which this version does not know; look for an update of this"
                 " program, or name the database that OpenCode uses with --opencode-db."
             )
+
+    def _holds(self, table: str) -> bool:
+        return bool(columns(self.connection, table)) and (
+            self.connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
+        )
 
     def _projects(self) -> tuple[str, str]:
         directory = f"coalesce(nullif({self.column('directory')}, ''), 'global')"
@@ -454,22 +480,28 @@ class _Layout:
                 "fold", 1, lambda text: as_text(text).casefold(), deterministic=True
             )
         for word in words:
-            pieces.append(f"instr(fold(coalesce({self.column('title')}, '') || ' ' || s.id), ?)")
-            values.append(bindable(word))
+            # Pieces of an id are random, and so are what they match.
+            is_id_begun = word.startswith("ses_")
+            of_id = "substr(fold(s.id), 1, length(?))" if is_id_begun else "fold(s.id)"
+            pieces.append(f"(instr(fold({self.column('title')}), ?) OR {of_id} = ?)")
+            values += [bindable(word)] * (3 if is_id_begun else 2)
         return " AND ".join(pieces), values
 
     def listing(
         self, wanted: Filter, order: str, place: Item | None, limit: int, back: bool
     ) -> list[Item]:  # fmt: skip
         """The first sessions after a place, or with `back` the last before it, the nearest first; of
-        trees only the roots. Of two that name each other as parent, one counts as the root."""
+        trees only the roots: those whose parent does not match, and one of each circle of parents."""
         where, values = self.where(wanted)
-        if wanted.is_tree and "parent_id" in self.have:
+        if wanted.is_tree and wanted.parent is None and "parent_id" in self.have:
+            circles = self._circles(where, values)
+            self.connection.create_function("opens_circle", 1, circles.__contains__)
             where += (
-                " AND (s.parent_id IS NULL OR s.parent_id = s.id OR NOT EXISTS"
-                " (SELECT 1 FROM session q WHERE q.id = s.parent_id"
-                " AND (q.parent_id IS NULL OR q.parent_id <> s.id OR q.id < s.id)))"
+                " AND (s.parent_id IS NULL OR s.parent_id = s.id OR s.parent_id NOT IN"
+                f" (SELECT s.id {self.tables} WHERE {where})"
+                f"{' OR opens_circle(s.id)' if circles else ''})"
             )
+            values = [*values, *values]
         groups = (self.project, self.workspace)
         less, more, falling, rising = (">", "<", "", " DESC") if back else ("<", ">", " DESC", "")
         if place is not None:
@@ -484,6 +516,28 @@ class _Layout:
         first = "".join(f"{name}{rising}, " for name in groups) if order == "project" else ""
         rest = f"ORDER BY {first}{self.touched}{falling}, s.id{falling} LIMIT ?"
         return list(self.items(where, [*values, limit], rest))
+
+    def _circles(self, where: str, values: Sequence[Any]) -> set[str]:
+        """One session of each circle in which all name the next as parent. Only those whose parent
+        has a parent itself can be in one, which are few: subagents seldom have subagents."""
+        parents = dict(
+            self.connection.execute(
+                f"SELECT s.id, s.parent_id {self.tables} JOIN session q ON q.id = s.parent_id"
+                f" AND q.parent_id <> q.id WHERE {where} AND s.parent_id <> s.id",
+                values,
+            ).fetchall()
+        )
+        found: set[str] = set()
+        known: set[str] = set()
+        for start in parents:
+            here, path = start, dict[str, int]()
+            while here in parents and here not in known:
+                known.add(here)
+                path[here] = len(path)
+                here = parents[here]
+            if here in path:
+                found.add(min([*path][path[here] :]))
+        return found
 
     def items(self, where: str, values: Sequence[Any], rest: str = "") -> Iterator[Item]:
         """Sessions as their rows tell of them."""
@@ -579,26 +633,28 @@ class _Looker:
         """A session with what its messages say."""
         return self._ask(item.db, item, _look, item)
 
-    def relate(self, items: Sequence[Item], is_tree: bool) -> list[Item]:
-        """Sessions with their subagents, or with their parents, with the origins of forks, and with a
-        mark on the copies that another database has newer."""
+    def relate(self, items: Sequence[Item], wanted: Filter) -> list[Item]:
+        """Sessions with their parents and in trees with their subagents, with the origins of forks,
+        and with a mark on the copies that another database has newer, or an earlier one as new."""
         done = list(items)
-        for path in self._databases:
+        for at, path in enumerate(self._databases):
             mine = [number for number, item in enumerate(done) if item.db == path]
             families = [done[number] for number in mine]
-            families = self._ask(path, families, _with_families if is_tree else _named, families)
+            families = self._ask(path, families, _named, families)
+            if wanted.is_tree:
+                families = self._ask(path, families, _with_families, families, wanted)
             families = self._ask(path, families, _forks, families)
             for number, item in zip(mine, families, strict=True):
                 done[number] = item
             others = [item for item in done if item.db != path]
             unknown: dict[str, int] = {}
-            newer = self._ask(path, unknown, _touches, others) if others else unknown
-            done = [
-                replace(item, is_older_copy=True)
-                if item.db != path and newer.get(item.id, 0) > item.touched_at
-                else item
-                for item in done
-            ]
+            there = self._ask(path, unknown, _touches, others) if others else unknown
+            for number, item in enumerate(done):
+                touched = there.get(item.id, -1) if item.db != path else -1
+                if touched > item.touched_at:
+                    done[number] = replace(item, is_older_copy=True)
+                elif touched == item.touched_at and self._databases.index(item.db) > at:
+                    done[number] = replace(item, is_copy=True)
         return done
 
 
@@ -652,6 +708,11 @@ def _look(layout: _Layout, item: Item) -> Item:
 def _first_request(layout: _Layout, session_id: str) -> str:
     """The first text that a person wrote in a session, empty when there is none. JSON that does not
     parse is given as it is."""
+    # An escape in JSON may be half a character, which no page can be made of.
+    return bindable(_as_written(layout, session_id))
+
+
+def _as_written(layout: _Layout, session_id: str) -> str:
     name, connection = (bindable(session_id),), layout.connection
     if "message" in layout.messages:
         for exact_id, raw in connection.execute(
@@ -693,28 +754,52 @@ def _marks(values: Sequence[object]) -> str:
     return ",".join("?" * len(values))
 
 
-def _with_families(layout: _Layout, items: Sequence[Item]) -> list[Item]:
-    """Sessions with all that stands below them."""
-    return [_with_children(layout, item) for item in items]
+def _with_families(layout: _Layout, items: Sequence[Item], wanted: Filter) -> list[Item]:
+    """Sessions with all that stands below them and matches too."""
+    if "parent_id" not in layout.have:
+        return list(items)
+    above = frozenset({wanted.parent} if wanted.parent else ())
+    family = _Family(layout, *layout.where(replace(wanted, parent=None)), FAMILIES)
+    return [family.below(item, above) for item in items]
 
 
-def _with_children(layout: _Layout, item: Item, above: frozenset[str] = frozenset()) -> Item:
-    """A session with its subagents, the earliest first, and theirs."""
-    if "parent_id" not in layout.have or len(above) >= DEPTH:
-        return item
-    above |= {item.id}
-    where, values = f"s.parent_id = ? AND {_HAS_ID}", [bindable(item.id)]
-    (number,) = layout.connection.execute(
-        f"SELECT count(*) FROM session s WHERE {where}", values
-    ).fetchone()
-    if not number:
-        return item
-    found = layout.items(where, [*values, CHILDREN], "ORDER BY s.time_created, s.id LIMIT ?")
-    children = [child for child in list(found) if child.id not in above]
-    return replace(
-        item, child_count=int(number) if children else 0,
-        children=tuple(_with_children(layout, _look(layout, child), above) for child in children),
-    )  # fmt: skip
+@dataclass(slots=True)
+class _Family:
+    """Lists what stands below sessions; `left` is how many more may stand below the present root,
+    `of_page` below it and the next ones."""
+
+    layout: _Layout
+    where: str
+    values: list[Any]
+    of_page: int
+    left: int = 0
+
+    def below(self, root: Item, above: frozenset[str]) -> Item:
+        """A session with its subagents, the earliest first, and theirs. Those `above` it do not
+        come again."""
+        most = self.left = min(FAMILY, self.of_page)
+        found = self._below(root, above, DEPTH)
+        self.of_page -= most - self.left
+        return found
+
+    def _below(self, item: Item, above: frozenset[str], depth: int) -> Item:
+        above |= {item.id}
+        known = [bindable(name) for name in above]
+        where = f"s.parent_id = ? AND s.id NOT IN ({_marks(known)}) AND {self.where}"
+        values = [bindable(item.id), *known, *self.values]
+        (number,) = self.layout.connection.execute(
+            f"SELECT count(*) {self.layout.tables} WHERE {where}", values
+        ).fetchone()
+        most = min(CHILDREN, self.left) if depth else 0
+        if not number or not most:
+            return replace(item, child_count=int(number))
+        found = self.layout.items(where, [*values, most], "ORDER BY s.time_created, s.id LIMIT ?")
+        children = [_look(self.layout, child) for child in list(found)]
+        self.left -= len(children)
+        return replace(
+            item, child_count=int(number),
+            children=tuple(self._below(child, above, depth - 1) for child in children),
+        )  # fmt: skip
 
 
 def _named(layout: _Layout, items: Sequence[Item]) -> list[Item]:

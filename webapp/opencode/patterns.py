@@ -10,12 +10,16 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MAX_WALKED = 20_000
 MAX_MATCHES = 200
 MAX_BRACES = 64
+MAX_LOOKED = 200_000
+MAX_SECONDS = 2.0
+"""Names and folders, and seconds, that all patterns of a configuration may take together."""
 
 _MAGIC = re.compile(r"[*?\[{\\]")
 _EXTENDED = re.compile(r"[?*+@!]\([^)]*\)")
@@ -31,22 +35,39 @@ class Matches:
     problems: tuple[str, ...] = ()
 
 
+@dataclass(slots=True)
+class Effort:
+    """What looking for several patterns has taken; `spent` says that it was too much."""
+
+    left: int = field(default_factory=lambda: MAX_LOOKED)
+    until: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
+    spent: bool = False
+
+    def take(self) -> None:
+        """Counts one name or folder. Raises _EnoughError."""
+        self.left -= 1
+        if self.spent or self.left < 0 or time.monotonic() > self.until:
+            self.spent = True
+            raise _EnoughError
+
+
 def is_literal(pattern: str) -> bool:
     """Whether a pattern is a plain path."""
     return not _MAGIC.search(pattern)
 
 
-def match(pattern: str, folder: str, *, hidden: bool) -> Matches:
+def match(pattern: str, folder: str, effort: Effort, *, hidden: bool) -> Matches:
     """The paths that a relative pattern finds in a folder, no folders among them.
 
     `hidden` lets wildcards match names that begin with a dot. `**` does not follow links. A walk
-    ends after MAX_WALKED names or MAX_MATCHES paths, and says so.
+    ends after MAX_WALKED names or MAX_MATCHES paths, and says so; when all `effort` is spent, it is
+    for the caller to say.
     """
     if _EXTENDED.search(pattern):
         return Matches((), (f"The pattern “{pattern}” uses a form that is not understood here.",))
     if pattern.endswith("/"):
         return Matches(())
-    walk = _Walk(hidden)
+    walk = _Walk(hidden, effort)
     found: dict[str, None] = {}
     try:
         for plain in _braces(pattern):
@@ -56,6 +77,8 @@ def match(pattern: str, folder: str, *, hidden: bool) -> Matches:
                 if len(found) >= MAX_MATCHES:
                     raise _EnoughError
     except (_EnoughError, RecursionError):
+        if effort.spent:
+            return Matches(tuple(found))
         return Matches(
             tuple(found),
             (
@@ -78,9 +101,11 @@ class _EnoughError(Exception):
 @dataclass(slots=True)
 class _Walk:
     hidden: bool
+    effort: Effort
     walked: int = 0
 
     def below(self, folder: str, parts: list[str]) -> Iterator[str]:
+        self.effort.take()
         if not parts:
             return
         first, rest = parts[0], parts[1:]
@@ -123,6 +148,7 @@ class _Walk:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     self.walked += 1
+                    self.effort.take()
                     if self.walked > MAX_WALKED:
                         raise _EnoughError
                     found.append(entry)

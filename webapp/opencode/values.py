@@ -46,7 +46,7 @@ def is_id(value: object) -> bool:
 
 
 def bindable(text: str) -> str:
-    """Text without lone surrogates, which SQLite does not take."""
+    """Text without lone surrogates, which neither SQLite nor a page takes."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -15,6 +15,7 @@ from webapp.memory import trash
 from webapp.memory.search import count_live
 from webapp.memory.stats import Cache, Facets, facets
 from webapp.opencode import overview
+from webapp.opencode.database import Patience, share_patience
 from webapp.settings import Settings
 from webapp.store import Store, now_ms
 from webapp.transcripts.library import totals
@@ -175,9 +176,11 @@ def init_app(app: Flask) -> None:
 
     @app.before_request
     def _open() -> None:
+        share_patience(Patience())
         if request.endpoint not in STORELESS:
             _open_once()
 
     @app.teardown_request
     def _close(_error: BaseException | None) -> None:
+        share_patience(None)
         services().store.close()
