@@ -209,10 +209,12 @@ def test_an_odd_scope_of_another_program_does_no_harm(scope: str, places: Places
 def test_a_difference_of_a_huge_line_without_an_end_is_bearable(
     project: Path, places: Places
 ) -> None:
-    (project / "AGENTS.md").write_bytes(b"x" * (MAX_FILE - 1))
+    (project / "AGENTS.md").write_bytes(b"x" * (MAX_FILE - 6))
     plan = agents_md.propose(root_of(project, places), "New.", END)
     assert len("\n".join(plan.diff)) < 20_000 and "more characters" in plan.diff[3]
-    assert plan.after == b"x" * (MAX_FILE - 1) + b"\n\nNew."
+    assert plan.after == b"x" * (MAX_FILE - 6) + b"\n\nNew."
+    with pytest.raises(Conflict, match="could not be taken back"):
+        agents_md.propose(root_of(project, places), "New..", END)
 
 
 def test_the_root_of_the_disk_is_no_project(places: Places) -> None:
@@ -692,11 +694,53 @@ def test_a_file_that_came_to_be_there_is_not_overwritten(
         real(scratch, file)
 
     monkeypatch.setattr(writing, "_appear", late)
-    with pytest.raises(Conflict, match="come to be there meanwhile"):
+    with pytest.raises(PlanChanged) as changed:
         written(store, settings, target, "New.")
+    assert changed.value.details["plan"].after == b"theirs\n\nNew.\n"
     assert target.file.read_text() == "theirs\n"
     assert receipts.listing(store) == []
     assert set(os.listdir(project)) == {".git", "AGENTS.md"}
+
+
+@pytest.mark.parametrize("before", [None, "One.\n"])
+def test_an_edit_while_the_store_is_waited_for_is_not_overwritten(
+    project: Path, places: Places, store: Store, settings: Settings, before: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    path = project / "AGENTS.md"
+    if before:
+        path.write_text(before)
+    real = receipts.write
+
+    def late(*args: Any) -> int:
+        path.write_text("An hour of work.\n")
+        return real(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writing.receipts, "write", late)
+        with pytest.raises(PlanChanged) as changed:
+            written(store, settings, root_of(project, places), "New.")
+    assert changed.value.details["plan"].before == b"An hour of work.\n"
+    assert path.read_text() == "An hour of work.\n"
+    assert receipts.listing(store) == [] and list(settings.backups_dir.glob("*")) == []
+
+    path.unlink()
+    if before:
+        path.write_text(before)
+    receipt = receipts.get(store, written(store, settings, root_of(project, places), "New."))
+    kept = set(settings.backups_dir.glob("*"))
+    monkeypatch.setattr(writing.receipts, "write", late)
+    with pytest.raises(Conflict, match="was changed since"):
+        agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+    assert path.read_text() == "An hour of work.\n"
+    assert receipts.listing(store) == [receipt] and set(settings.backups_dir.glob("*")) == kept
+    assert set(os.listdir(project)) == {".git", "AGENTS.md"}
+
+
+def test_another_name_of_a_file_is_told(project: Path, places: Places) -> None:
+    (project / "AGENTS.md").write_text("One.\n")
+    os.link(project / "AGENTS.md", project / "other.md")
+    assert "another name" in root_of(project, places).problem
 
 
 def test_without_a_place_for_the_backup_nothing_is_written(

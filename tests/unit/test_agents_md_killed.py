@@ -47,6 +47,8 @@ with Store(settings.db).session() as store:
         writing._put = kill
     elif where == "within the file":
         writing.os.replace = kill
+    elif where == "between two names":
+        writing.os.link = then_kill(os.link)
     elif where == "after the file":
         writing._put = then_kill(writing._put)
     agents_md.write(store, settings.backups_dir, target, "New.", "end", plan.fingerprint, "tester",
@@ -122,3 +124,18 @@ def test_after_the_file_it_is_told_as_written_and_can_be_taken_back(
     with Store(settings.db).session() as store:
         agents_md.take_back(store, settings.backups_dir, receipt, "tester")
     assert (project / "AGENTS.md").read_text() == BEFORE
+
+
+def test_a_new_file_with_two_names_can_be_taken_back_and_proposed_to(
+    tmp_path: Path, project: Path, settings: Settings
+) -> None:
+    path = project / "AGENTS.md"
+    path.unlink()
+    killed(tmp_path, project, "between two names")
+    assert path.stat().st_nlink == 2
+    (target, *_) = agents_md.targets(str(project), None, settings.places)
+    assert target.problem == ""
+    with Store(settings.db).session() as store:
+        receipt = only_receipt(settings)
+        agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+    assert os.listdir(project) == [".git"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from webapp import secrets
 from webapp.errors import Conflict, InvalidInput, SecretRefused
-from webapp.memory.agents_md.files import load
+from webapp.memory.agents_md.files import MAX_FILE, load
 from webapp.memory.agents_md.targets import Target
 
 MAX_TEXT = 8_000
@@ -157,6 +157,11 @@ def propose(target: Target, text: str, place: str) -> Proposal:
         raise Conflict(f"{target.problem} Nothing was written.")
     before = load(target.file)
     after = _with(before, text, place, target.file)
+    if len(after) > MAX_FILE:
+        raise Conflict(
+            f"{target.path} would have {len(after):,} bytes with that text; no file of more than"
+            f" {MAX_FILE:,} is written here, as it could not be taken back. Nothing was written."
+        )
     notes = []
     unseen = sorted({match[0] for match in _UNSEEN.finditer(text)})
     if unseen:

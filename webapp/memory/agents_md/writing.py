@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from webapp.errors import Busy, Conflict, MemoryAppError, NotFound, PlanChanged, Unreadable
-from webapp.memory.agents_md.files import FAMILY, load, unusable
+from webapp.memory.agents_md.files import FAMILY, SCRATCH, leftovers, load, unusable
 from webapp.memory.agents_md.proposal import Proposal, difference, propose
 from webapp.memory.agents_md.targets import Target
 from webapp.store import ReceiptRow, Store, now_ms, private_folder, receipts
@@ -34,8 +34,6 @@ from webapp.store.receipts import Receipt
 
 ACTION = "instructions"
 PATIENCE_S = 5.0
-SCRATCH = "opencode-memory-"
-"""What is in the name of a file that is still being written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +55,10 @@ class Change:
     interrupted: bool = False
     state: str = "unknown"
     told: str = ""
+
+
+class _Moved(Conflict):
+    """The file is not what it was a moment ago; it was left alone."""
 
 
 def write(
@@ -81,10 +83,13 @@ def write(
             "file": str(target.file), "path": str(target.path), "scope": scope,
             "diff": list(fresh.diff), "origin": dict(origin),
         }  # fmt: skip
-        return _replace(
-            store, backups, target.file, fresh.before, fresh.after, actor,
-            (f"Adding {what}", f"Added {what}"), detail, now_ms() if now is None else now,
-        )  # fmt: skip
+        try:
+            return _replace(
+                store, backups, target.file, fresh.before, fresh.after, actor,
+                (f"Adding {what}", f"Added {what}"), detail, now_ms() if now is None else now,
+            )  # fmt: skip
+        except _Moved as error:
+            raise _changed(propose(target, text, place)) from error
 
 
 def _changed(fresh: Proposal) -> PlanChanged:
@@ -123,10 +128,13 @@ def take_back(
             "file": str(change.file), "path": str(change.file), "scope": change.scope,
             "diff": list(difference(change.file, current, former)), "takes_back": receipt.id,
         }  # fmt: skip
-        return _replace(
-            store, backups, change.file, current, former, actor,
-            (f"Taking back {what}", f"Took back {what}"), detail, now_ms() if now is None else now,
-        )  # fmt: skip
+        try:
+            return _replace(
+                store, backups, change.file, current, former, actor,
+                (f"Taking back {what}", f"Took back {what}"), detail, now_ms() if now is None else now,
+            )  # fmt: skip
+        except _Moved as error:
+            raise Conflict(change_of(receipt, backups, change.file).told) from error
 
 
 @contextmanager
@@ -224,11 +232,13 @@ def _sync(folder: Path) -> None:
 
 
 def _put(file: Path, before: bytes | None, after: bytes | None) -> None:
-    """Replaces a file whole or not at all. Raises Conflict; then it is as it was."""
+    """Replaces a file whole or not at all. Raises Conflict, and _Moved if it is not `before` any more;
+    then it is as it was. The last look comes after all that may wait: the store, the lock, the disk."""
     scratch = file.with_name(f".{file.name}.{SCRATCH}{random.token_hex(6)}")
     _clear(file)
     try:
         if after is None:
+            _look(file, before)
             file.unlink()
         else:
             # A new file gets the mode that the umask gives any other.
@@ -241,6 +251,7 @@ def _put(file: Path, before: bytes | None, after: bytes | None) -> None:
                 opened.write(after)
                 opened.flush()
                 os.fsync(descriptor)
+            _look(file, before)
             if before is None:
                 _appear(scratch, file)
             else:
@@ -248,7 +259,7 @@ def _put(file: Path, before: bytes | None, after: bytes | None) -> None:
         with suppress(OSError):
             _sync(file.parent)
     except FileExistsError as error:
-        raise Conflict(f"{file} has come to be there meanwhile. Nothing was written.") from error
+        raise _Moved(f"{file} has come to be there meanwhile. Nothing was written.") from error
     except OSError as error:
         raise Conflict(
             f"{file} cannot be written: {error.strerror}. Nothing was changed."
@@ -258,10 +269,15 @@ def _put(file: Path, before: bytes | None, after: bytes | None) -> None:
             scratch.unlink(missing_ok=True)
 
 
+def _look(file: Path, before: bytes | None) -> None:
+    if load(file) != before:
+        raise _Moved(f"{file} was changed meanwhile. Nothing was written.")
+
+
 def _clear(file: Path) -> None:
     """Removes what a killed write left beside a file; the lock is held, so that none goes on."""
     with suppress(OSError):
-        for left in file.parent.glob(f".{file.name}.{SCRATCH}*"):
+        for left in leftovers(file):
             left.unlink()
 
 
