@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sqlite3
@@ -544,6 +545,42 @@ def test_a_page_of_another_site_writes_nothing(site: Any, project: Path) -> None
     answer = site.post("/promote/write", sent, headers={"Sec-Fetch-Site": "cross-site"})
     assert answer.status == 403 and not path.exists()
     assert site.get("/promote/write").status == 405
+
+
+ODD = {"file": "/x/AGENTS.md", "diff": [], "is": "0", "was": None}
+
+
+@pytest.mark.parametrize(
+    ("action", "detail"),
+    [
+        ("instructions", {**ODD, "origin": {"session": "a\0b", "first": 1, "last": 2, "hash": "0" * 8}}),
+        ("instructions", {**ODD, "origin": {"session": "s", "first": 1, "last": 10**30, "hash": "0"}}),
+        ("instructions", {**ODD, "origin": {"entry": "\ud800", "title": ["x"]}}),
+        ("instructions", {**ODD, "origin": {"entry": "e", "title": "\ud800"}}),
+        ("instructions", {**ODD, "file": "/x/\ud800"}),
+        ("instructions", {**ODD, "takes_back": -1, "scope": ["x"]}),
+        ("instructions", {**ODD, "takes_back": 10**30, "diff": ["\ud800", 1, None]}),
+        ("cleanup", {"transcripts": "abc"}),
+        ("cleanup", {"transcripts": 5}),
+        ("cleanup", {"transcripts": [1, {}, {"id": []}, {"id": "a\0b"}, {"id": "../x"}]}),
+        ("cleanup", {"transcripts": [{"id": []}], "interrupted": True, "bytes": "x"}),
+        ("cleanup", {"options": "x", "problems": 5, "put back": "x"}),
+        ("forget", {"\ud800": "x", "": [{"\ud800": 1}], "entries": [1]}),
+    ],
+)
+def test_whatever_a_receipt_of_another_program_holds_is_shown(
+    site: Any, action: str, detail: dict[str, Any]
+) -> None:
+    site.save("One")
+    site.rows(
+        "INSERT INTO receipts (id, at, action, actor, summary, detail) VALUES (7, 1, ?, 'x', 'odd', ?)",
+        action, json.dumps(detail),
+    )  # fmt: skip
+    assert site.get("/receipts").status == 200
+    assert site.get("/receipts/7").status == 200
+    assert site.post("/receipts/7/undo").status in (303, 400, 404, 409)
+    assert site.get("/receipts/7").status == 200
+    assert site.get(f"/receipts/{10**30}").status == 404
 
 
 def test_a_receipt_of_this_kind_that_says_nonsense_is_shown_as_kept(site: Any) -> None:

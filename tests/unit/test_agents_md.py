@@ -538,20 +538,20 @@ def test_a_write_keeps_a_backup_and_a_receipt_and_can_be_taken_back(
     receipt = receipts.get(store, number)
     assert (receipt.action, receipt.actor) == ("instructions", "tester")
     assert receipt.summary == f"Added 1 line to {path}"
-    change = agents_md.change_of(receipt, settings.backups_dir)
+    change = agents_md.change_of(receipt, settings.backups_dir, settings.places)
     assert change.file == path and change.backup == backup and change.state == "written"
     assert change.origin["session"] == "ses_a" and not change.interrupted
     assert change.diff[-2:] == ("+New.", "\\ No newline at end of file")
 
-    back = agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+    back = agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert path.read_bytes() == before
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert agents_md.change_of(receipt, settings.backups_dir).state == "former"
+    assert agents_md.change_of(receipt, settings.backups_dir, settings.places).state == "former"
     taken = receipts.get(store, back)
     assert taken.summary == f"Took back what was written to {path}"
-    assert agents_md.change_of(taken, settings.backups_dir).takes_back == number
+    assert agents_md.change_of(taken, settings.backups_dir, settings.places).takes_back == number
     # Taking back is a write like any other, so it can be taken back as well.
-    agents_md.take_back(store, settings.backups_dir, taken, "tester")
+    agents_md.take_back(store, settings.backups_dir, settings.places, taken, "tester")
     assert path.read_bytes().endswith(b"New.")
 
 
@@ -562,11 +562,11 @@ def test_a_file_that_was_not_there_is_removed_again(
     number = written(store, settings, root_of(project, places), "New.")
     assert path.read_text() == "New.\n" and not settings.backups_dir.exists()
     receipt = receipts.get(store, number)
-    back = agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+    back = agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert not path.exists()
     (backup,) = settings.backups_dir.iterdir()
     assert backup.read_text() == "New.\n"
-    agents_md.take_back(store, settings.backups_dir, receipts.get(store, back), "tester")
+    agents_md.take_back(store, settings.backups_dir, settings.places, receipts.get(store, back), "tester")
     assert path.read_text() == "New.\n"
 
 
@@ -596,11 +596,11 @@ def test_a_file_that_was_changed_since_is_not_taken_back(
     receipt = receipts.get(store, written(store, settings, root_of(project, places), "New."))
     path.write_text("One.\n\nNew, and mine.\n")
     with pytest.raises(Conflict, match=r"changed since.*by hand.*former text is kept in"):
-        agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+        agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert path.read_text() == "One.\n\nNew, and mine.\n"
     path.unlink()
     with pytest.raises(Conflict, match="not there any more"):
-        agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+        agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert not path.exists()
 
 
@@ -613,10 +613,10 @@ def test_a_backup_that_is_gone_or_another_is_not_put_back(
     (backup,) = settings.backups_dir.iterdir()
     backup.write_text("Something else.\n")
     with pytest.raises(Conflict, match="is not what was kept"):
-        agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+        agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     backup.unlink()
     with pytest.raises(Conflict, match="is not what was kept"):
-        agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+        agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert path.read_text() == "One.\n\nNew.\n"
 
 
@@ -640,8 +640,38 @@ def test_a_forged_receipt_reaches_no_other_file(
         with store.writing():
             number = receipts.write(store, "instructions", "x", "forged", detail, 1)
         with pytest.raises(MemoryAppError):
-            agents_md.take_back(store, settings.backups_dir, receipts.get(store, number), "tester")
+            agents_md.take_back(store, settings.backups_dir, settings.places, receipts.get(store, number), "tester")
         assert victim.read_text() == "keep\n"
+
+
+def test_the_difference_that_is_taken_back_is_that_of_the_file(
+    project: Path, places: Places, store: Store, settings: Settings, tmp_path: Path
+) -> None:
+    victim = tmp_path / "other" / "AGENTS.md"
+    victim.parent.mkdir()
+    victim.write_text(f"precious {KEY}\n")
+    detail = {
+        "file": str(victim), "diff": ["--- a", "+++ b", "@@ -0,0 +1,1 @@", "+harmless"], "was": None,
+        "is": writing._digest(victim.read_bytes()),
+    }  # fmt: skip
+
+    def forged(scope: str) -> receipts.Receipt:
+        with store.writing():
+            more = {**detail, "scope": scope}
+            number = receipts.write(store, "instructions", "x", "forged", more, 1)
+        return receipts.get(store, number)
+
+    for scope in (str(project), "/", "global", ""):
+        receipt = forged(scope)
+        change = agents_md.change_of(receipt, settings.backups_dir, places)
+        assert change.state == "unknown" and f"{victim} is no instruction file" in change.told
+        with pytest.raises(Conflict, match="is no instruction file"):
+            agents_md.take_back(store, settings.backups_dir, places, receipt, "tester")
+    assert victim.exists()
+    # The folder it names itself: what would go is shown, and not what the receipt claims.
+    change = agents_md.change_of(forged(str(victim.parent)), settings.backups_dir, places)
+    assert change.state == "written" and change.measured and "removes it whole" in change.told
+    assert change.diff[-1].startswith("+precious ghp_…[masked") and "harmless" not in str(change.diff)
 
 
 def test_of_two_writers_at_once_one_gets_the_conflict(
@@ -731,7 +761,7 @@ def test_an_edit_while_the_store_is_waited_for_is_not_overwritten(
     kept = set(settings.backups_dir.glob("*"))
     monkeypatch.setattr(writing.receipts, "write", late)
     with pytest.raises(Conflict, match="was changed since"):
-        agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+        agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert path.read_text() == "An hour of work.\n"
     assert receipts.listing(store) == [receipt] and set(settings.backups_dir.glob("*")) == kept
     assert set(os.listdir(project)) == {".git", "AGENTS.md"}

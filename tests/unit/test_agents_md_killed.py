@@ -98,7 +98,7 @@ def test_with_its_receipt_it_is_told_that_it_was_not_written(
     assert (project / "AGENTS.md").read_text() == BEFORE
     receipt = only_receipt(settings)
     assert receipt.summary.startswith("Adding 1 line")
-    change = agents_md.change_of(receipt, settings.backups_dir)
+    change = agents_md.change_of(receipt, settings.backups_dir, settings.places)
     assert change.interrupted and change.state == "former"
     assert "was not written: the program ended before that" in change.told
     # What was begun beside it goes with the next write.
@@ -118,11 +118,11 @@ def test_after_the_file_it_is_told_as_written_and_can_be_taken_back(
     killed(tmp_path, project, "after the file")
     assert (project / "AGENTS.md").read_text() == AFTER
     receipt = only_receipt(settings)
-    change = agents_md.change_of(receipt, settings.backups_dir)
+    change = agents_md.change_of(receipt, settings.backups_dir, settings.places)
     assert change.interrupted and change.state == "written"
     assert "still as it was written. The program ended before it could say so" in change.told
     with Store(settings.db).session() as store:
-        agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+        agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert (project / "AGENTS.md").read_text() == BEFORE
 
 
@@ -137,5 +137,5 @@ def test_a_new_file_with_two_names_can_be_taken_back_and_proposed_to(
     assert target.problem == ""
     with Store(settings.db).session() as store:
         receipt = only_receipt(settings)
-        agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+        agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert os.listdir(project) == [".git"]

@@ -8,9 +8,10 @@ from typing import Any
 from flask import Blueprint, request, url_for
 
 from webapp.errors import Conflict, InvalidInput, MemoryAppError, NotFound, PlanChanged
-from webapp.memory import agents_md
+from webapp import secrets
+from webapp.memory import agents_md, origins
 from webapp.memory.agents_md import Proposal, Target
-from webapp.memory.origins import Origin
+from webapp.memory.entries import MAX_TITLE
 from webapp.pages.entries import FIELDS, close_to, form_values, origin_link
 from webapp.scope import GLOBAL
 from webapp.transcripts import library
@@ -189,16 +190,17 @@ def _told(passage: Passage) -> dict[str, Any]:
 def came_from(change: agents_md.Change) -> tuple[str, str] | None:
     """The link and the words for where the text of a receipt came from."""
     told = change.origin
-    if isinstance(told.get("entry"), str) and told["entry"]:
-        return url_for("entries.show", entry_id=told["entry"]), str(told.get("title") or "an entry")
-    session, first, last = told.get("session"), told.get("first"), told.get("last")
-    if not (
-        isinstance(session, str) and session and isinstance(first, int) and isinstance(last, int)
-    ):
+    entry, title = told.get("entry"), told.get("title")
+    if isinstance(entry, str) and entry and entry.isprintable():
+        word = title if isinstance(title, str) and title else "an entry"
+        return url_for("entries.show", entry_id=entry), secrets.mask(word[:MAX_TITLE])
+    session, first, last, mark = (told.get(name) for name in ("session", "first", "last", "hash"))
+    if not (isinstance(session, str) and isinstance(mark, str)):
         return None
-    if not 0 < first <= last:
+    try:
+        origin = origins.parse(session, f"{first}-{last}", mark)
+    except InvalidInput:
         return None
-    origin = Origin(session, first, last, str(told.get("hash") or ""))
     titles = library.titles(current.store(), current.settings(), [session])
     word = "line" if first == last else "lines"
     return origin_link(origin), f"{word} {origin.lines} of {titles.get(session) or session}"

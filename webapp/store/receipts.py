@@ -72,6 +72,10 @@ def _read(row: ReceiptRow) -> Receipt:
     kept = as_text(row.detail)
     try:
         detail = json.loads(kept)
+        if "\\u" in kept:
+            # An escape may be half a character, which no page and no file name can hold.
+            whole = json.dumps(detail, ensure_ascii=False).encode("utf-8", "replace")
+            detail = json.loads(whole)
     except (ValueError, RecursionError):
         detail = None
     if not isinstance(detail, dict):
@@ -95,7 +99,8 @@ def listing(store: Store, limit: int = 100, before: int | None = None) -> list[R
 def get(store: Store, receipt_id: int) -> Receipt:
     """One receipt. Raises NotFound."""
     row = None
-    if store.has_table("receipts"):
+    # SQLite has no larger numbers.
+    if receipt_id < 2**63 and store.has_table("receipts"):
         row = store.first(
             ReceiptRow.select(*tolerant(ReceiptRow)).where(ReceiptRow.id == receipt_id)
         )
