@@ -15,8 +15,10 @@ from urllib.parse import quote
 
 import pytest
 
+from webapp.errors import Busy
 from webapp.lines import fingerprint, line_hash
 from webapp.settings import Settings
+from webapp.store import Store
 
 SHOP = "/home/demo/shop"
 KEYS = "ses_dd3fa5e7effemH7wTRNHHN8qG8"
@@ -545,6 +547,52 @@ def test_a_page_of_another_site_writes_nothing(site: Any, project: Path) -> None
     answer = site.post("/promote/write", sent, headers={"Sec-Fetch-Site": "cross-site"})
     assert answer.status == 403 and not path.exists()
     assert site.get("/promote/write").status == 405
+
+
+def _areas(page: Any) -> list[str]:
+    return [area.raw.removeprefix("\n") for area in page.main.all("textarea")]
+
+
+def test_no_text_is_lost_to_a_locked_store(
+    site: Any, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = project / "AGENTS.md"
+    site.save("One")
+    page = proposed(site, path, text="An hour of work.")
+    write = page.form("/promote/write")
+    entry = site.save("Edited")
+
+    def busy(*args: Any, **kwargs: Any) -> Any:
+        raise Busy("Another process is writing. Try again.")
+
+    monkeypatch.setattr(Store, "writing", busy)
+    answer = site.submit(page, write)
+    assert answer.status == 503 and "An hour of work." in _areas(answer) and not path.exists()
+    assert "Another process is writing" in answer.main.text
+    fields_ = {**new("Two", "A body of work."), "shown": ""}
+    answer = site.post("/entries", fields_)
+    assert answer.status == 503 and _areas(answer) == ["A body of work."]
+    assert answer.form("/entries")
+    answer = site.post(f"/entries/{entry.id}", {**fields_, "seen": str(entry.updated_at)})
+    assert answer.status == 503 and _areas(answer) == ["A body of work."]
+    assert answer.form(f"/entries/{entry.id}")
+    monkeypatch.setattr(Store, "open", busy)
+    for address in ("/entries", f"/entries/{entry.id}"):
+        answer = site.post(address, fields_)
+        assert answer.status == 503 and _areas(answer) == ["A body of work."], address
+        assert answer.form(address)
+
+
+def test_no_text_is_lost_to_a_purge_or_a_transcript_that_went(site: Any, project: Path) -> None:
+    entry = site.save("One")
+    site.post(f"/entries/{entry.id}/forget")
+    site.post(f"/trash/{entry.id}/purge")
+    answer = site.post(f"/entries/{entry.id}", {**new("One", "My words."), "self": entry.id})
+    assert answer.status == 404 and _areas(answer) == ["My words."]
+    assert "was purged" in answer.main.text and answer.form("/entries")
+    for address in ("/promote/write", "/promote/diff"):
+        answer = site.post(address, {"session": "ses_gone", "lines": "1", "text": "My <b>words."})
+        assert answer.status == 404 and _areas(answer) == ["My <b>words."]
 
 
 ODD = {"file": "/x/AGENTS.md", "diff": [], "is": "0", "was": None}

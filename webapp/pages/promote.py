@@ -7,7 +7,7 @@ from typing import Any
 
 from flask import Blueprint, request, url_for
 
-from webapp.errors import Conflict, InvalidInput, MemoryAppError, NotFound, PlanChanged
+from webapp.errors import InvalidInput, MemoryAppError, NotFound, PlanChanged
 from webapp import secrets
 from webapp.memory import agents_md, origins
 from webapp.memory.agents_md import Proposal, Target
@@ -37,11 +37,11 @@ def show() -> Any:
 @blueprint.post("/promote/diff")
 def diff() -> Any:
     """The exact change to a file, with its fingerprint. Nothing is written."""
-    passage = _passage(request.form)
+    passage = _posted_passage()
     try:
         target = _target(passage, request.form.get("target", ""))
         proposal = agents_md.propose(target, request.form.get("text", ""), _place())
-    except (InvalidInput, Conflict) as error:
+    except MemoryAppError as error:
         return _page(passage, "file", error=error)
     return _page(passage, "file", proposal=proposal)
 
@@ -50,9 +50,10 @@ def diff() -> Any:
 def write() -> Any:
     """Writes the change of the fingerprint that was posted; a file that has changed since is refused
     with the new change."""
-    store, settings = current.writable(), current.settings()
-    passage = _passage(request.form)
+    settings = current.settings()
+    passage = _posted_passage()
     try:
+        store = current.writable()
         target = _target(passage, request.form.get("target", ""))
         receipt = agents_md.write(
             store, settings.backups_dir, target, request.form.get("text", ""), _place(),
@@ -60,7 +61,7 @@ def write() -> Any:
         )  # fmt: skip
     except PlanChanged as error:
         return _page(passage, "file", proposal=error.details["plan"], changed=error)
-    except (InvalidInput, Conflict) as error:
+    except MemoryAppError as error:
         return _page(passage, "file", error=error)
     return render.back(
         url_for("care.receipt", receipt_id=receipt), f"Written to {current.tilde(target.path)}."
@@ -80,9 +81,18 @@ def _passage(args: Mapping[str, str]) -> Passage:
         raise
 
 
+def _posted_passage() -> Passage:
+    """The passage that a form names. The page of an error keeps the text that was posted."""
+    try:
+        return _passage(request.form)
+    except MemoryAppError as error:
+        error.details["text"] = request.form.get("text", "")
+        raise
+
+
 def _page(
     passage: Passage, way: str, proposal: Proposal | None = None,
-    error: InvalidInput | Conflict | None = None, changed: MemoryAppError | None = None,
+    error: MemoryAppError | None = None, changed: MemoryAppError | None = None,
 ) -> Any:  # fmt: skip
     failed = error or changed
     back, back_text = _back(passage)
@@ -92,7 +102,8 @@ def _page(
     }  # fmt: skip
     status = failed.status if failed else 200
     if current.read_only():
-        return render.page("promote", status=status, **values)
+        text = request.form.get("text", "")
+        return render.page("promote", status=status, error=error, text=text, **values)
     if way == "entry":
         form = _entry_form(passage)
         values |= form_values(None, form, close=close_to(form))
