@@ -19,6 +19,7 @@ from webapp.errors import Busy
 from webapp.lines import fingerprint, line_hash
 from webapp.settings import Settings
 from webapp.store import Store
+from webapp.web.passage import title_of
 
 SHOP = "/home/demo/shop"
 KEYS = "ses_dd3fa5e7effemH7wTRNHHN8qG8"
@@ -547,6 +548,53 @@ def test_a_page_of_another_site_writes_nothing(site: Any, project: Path) -> None
     answer = site.post("/promote/write", sent, headers={"Sec-Fetch-Site": "cross-site"})
     assert answer.status == 403 and not path.exists()
     assert site.get("/promote/write").status == 405
+
+
+def test_what_another_program_wrote_unmasked_is_masked(site: Any, project: Path) -> None:
+    site.save("One")
+    site.foreign_entry("odd", title=f"Use {GHP}", kind=GHP, tags=json.dumps([GHP]), body="b")
+    page = site.get("/promote?entry=odd")
+    assert page.status == 200 and GHP not in page.html and "ghp_…[masked 40]" in page.main.text
+    page = site.get("/promote?entry=odd&to=file")
+    assert page.status == 200 and GHP not in page.html
+
+
+@pytest.mark.parametrize("folder", ["/a\0b", "/" + "x" * 5_000, "relative", "", "/a\nb", b"/\xff"])
+def test_an_odd_folder_of_a_session_gets_words(
+    site: Any, project: Path, newest_db: Path, folder: str | bytes
+) -> None:
+    for column in ("session.directory", "project.worktree"):
+        table, name = column.split(".")
+        with closing(sqlite3.connect(newest_db)) as connection, connection:
+            connection.execute(f"UPDATE {table} SET {name} = CAST(? AS TEXT)", (folder,))
+        page = site.get(f"/promote?session={KEYS}&lines=9-16&to=file")
+        assert page.status == 200, column
+        assert page.form("/promote/diff").all("input", type="radio")
+        if folder == "/a\0b" and table == "session":
+            assert "No folder can have that name" in page.main.text
+
+
+def test_a_cut_text_says_so_above_it(site: Any, newest_db: Path) -> None:
+    assert "longer than an entry" not in site.get(f"/promote?session={KEYS}&lines=9-16").main.text
+    site.save("One")
+    site.foreign_entry("long", title="Long", body="word " * 4_000)
+    page = site.get("/promote?entry=long")
+    (banner,) = [p for p in page.main.all("p") if "longer than an entry may be" in p.text]
+    assert re.search(r"\[[\d,]+ more characters of the entry left out\]", banner.text)
+
+
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        ("- **Use** the `__init__` of shop", "Use the __init__ of shop"),
+        ("ghp_…[masked 40] is refused", "ghp_…[masked 40] is refused"),
+        ("__init__ of the shop", "__init__ of the shop"),
+        ("> ### __Bold words__ and *one*", "Bold words and one"),
+        ("--flag and f(**kwargs) and 2*3*4", "--flag and f(**kwargs) and 2*3*4"),
+    ],
+)
+def test_a_title_loses_markup_and_nothing_else(line: str, title: str) -> None:
+    assert title_of(line) == title
 
 
 def _areas(page: Any) -> list[str]:

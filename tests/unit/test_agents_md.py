@@ -94,6 +94,8 @@ def patched(before: bytes | None, diff: tuple[str, ...]) -> bytes:
     none = [number for number, line in enumerate(diff) if line.startswith("\\")]
     if before is None or not before or (none and rest == [""]):
         return (ends if ends.endswith("\n") or none else ends + "\n").encode()
+    if not rest and not diff[-1].startswith("\\"):
+        ends += "\n"
     return ends.encode()
 
 
@@ -537,7 +539,7 @@ def test_a_write_keeps_a_backup_and_a_receipt_and_can_be_taken_back(
 
     receipt = receipts.get(store, number)
     assert (receipt.action, receipt.actor) == ("instructions", "tester")
-    assert receipt.summary == f"Added 1 line to {path}"
+    assert receipt.summary == f"Added 3 lines to {path}"
     change = agents_md.change_of(receipt, settings.backups_dir, settings.places)
     assert change.file == path and change.backup == backup and change.state == "written"
     assert change.origin["session"] == "ses_a" and not change.interrupted
@@ -765,6 +767,43 @@ def test_an_edit_while_the_store_is_waited_for_is_not_overwritten(
     assert path.read_text() == "An hour of work.\n"
     assert receipts.listing(store) == [receipt] and set(settings.backups_dir.glob("*")) == kept
     assert set(os.listdir(project)) == {".git", "AGENTS.md"}
+
+
+@pytest.mark.parametrize("text", ["Run:\n```\nmake", "<!-- a", "~~~\n```\n```", "- a\n  ```\n  b"])
+def test_a_text_that_would_swallow_what_follows_is_refused(
+    project: Path, places: Places, text: str
+) -> None:
+    (project / "AGENTS.md").write_text("# A\n\none\n\n# B\n")
+    target = root_of(project, places)
+    if text.startswith("- a"):
+        # The end of its item closes it.
+        agents_md.propose(target, text, "0")
+        return
+    with pytest.raises(InvalidInput, match="is not closed"):
+        agents_md.propose(target, text, "0")
+
+
+def test_what_is_counted_is_what_the_difference_adds(project: Path, places: Places) -> None:
+    (project / "AGENTS.md").write_text("# A\n\none\n\n# B\n")
+    plan = agents_md.propose(root_of(project, places), "+ New.", "0")
+    assert plan.added == sum(line[0] == "+" for line in plan.diff[3:]) == 2
+
+
+def test_the_headings_are_masked(project: Path, places: Places) -> None:
+    (project / "AGENTS.md").write_text(f"# Use {KEY}\n")
+    (heading,) = agents_md.headings(root_of(project, places))
+    assert heading.text == "Use ghp_…[masked 40]"
+
+
+@pytest.mark.parametrize("folder", ["/a\0b", "/\ud800"])
+def test_a_folder_whose_name_is_none_gets_words(project: Path, places: Places, folder: str) -> None:
+    session = replace(session_in(project, project), directory=folder)
+    found = agents_md.targets(str(project), session, places)
+    assert the(found, project / "AGENTS.md").problem == ""
+    assert [t.where for t in found if "No folder can have that name" in t.problem] == [
+        "The folder of the session"
+    ]
+    assert "No folder can have" in agents_md.targets(folder, None, places)[0].problem
 
 
 def test_another_name_of_a_file_is_told(project: Path, places: Places) -> None:

@@ -130,12 +130,14 @@ def _link(passage: Passage, way: str) -> str:
 def _suggested(targets: tuple[Target, ...], everywhere: bool) -> str:
     """The file that is meant, if there is one: never one of every project for a text of one."""
     found = [t for t in targets if t.everywhere == everywhere and not t.problem]
+    if len(found) == 1:
+        return found[0].key
     return next((t.key for t in found if not t.warning), found[0].key if found else "")
 
 
 def _back(passage: Passage) -> tuple[str, str]:
     if passage.entry is not None:
-        return url_for("entries.show", entry_id=passage.entry.id), f"“{passage.entry.title}”"
+        return url_for("entries.show", entry_id=passage.entry.id), f"“{passage.source}”"
     if passage.origin is None:
         return url_for("search.index"), "Search"
     if "message" in passage.address and passage.session is not None:
@@ -189,7 +191,7 @@ def _place() -> str:
 def _told(passage: Passage) -> dict[str, Any]:
     """What the receipt tells of where the text came from."""
     if passage.entry is not None:
-        return {"entry": passage.entry.id, "title": passage.entry.title}
+        return {"entry": passage.entry.id, "title": passage.source}
     origin = passage.origin
     if origin is None:
         return {}
