@@ -643,14 +643,20 @@ def test_no_text_is_lost_to_a_purge_or_a_transcript_that_went(site: Any, project
         assert answer.status == 404 and _areas(answer) == ["My <b>words."]
 
 
-ODD = {"file": "/x/AGENTS.md", "diff": [], "is": "0", "was": None}
+ODD: dict[str, Any] = {"file": "/x/AGENTS.md", "diff": [], "is": "0", "was": None}
 
 
 @pytest.mark.parametrize(
     ("action", "detail"),
     [
-        ("instructions", {**ODD, "origin": {"session": "a\0b", "first": 1, "last": 2, "hash": "0" * 8}}),
-        ("instructions", {**ODD, "origin": {"session": "s", "first": 1, "last": 10**30, "hash": "0"}}),
+        (
+            "instructions",
+            {**ODD, "origin": {"session": "a\0b", "first": 1, "last": 2, "hash": "0" * 8}},
+        ),
+        (
+            "instructions",
+            {**ODD, "origin": {"session": "s", "first": 1, "last": 10**30, "hash": "0"}},
+        ),
         ("instructions", {**ODD, "origin": {"entry": "\ud800", "title": ["x"]}}),
         ("instructions", {**ODD, "origin": {"entry": "e", "title": "\ud800"}}),
         ("instructions", {**ODD, "file": "/x/\ud800"}),
@@ -676,7 +682,6 @@ def test_whatever_a_receipt_of_another_program_holds_is_shown(
     assert site.get("/receipts/7").status == 200
     assert site.post("/receipts/7/undo").status in (303, 400, 404, 409)
     assert site.get("/receipts/7").status == 200
-    assert site.get(f"/receipts/{10**30}").status == 404
 
 
 def test_a_receipt_of_this_kind_that_says_nonsense_is_shown_as_kept(site: Any) -> None:

@@ -568,7 +568,9 @@ def test_a_file_that_was_not_there_is_removed_again(
     assert not path.exists()
     (backup,) = settings.backups_dir.iterdir()
     assert backup.read_text() == "New.\n"
-    agents_md.take_back(store, settings.backups_dir, settings.places, receipts.get(store, back), "tester")
+    agents_md.take_back(
+        store, settings.backups_dir, settings.places, receipts.get(store, back), "tester"
+    )
     assert path.read_text() == "New.\n"
 
 
@@ -642,7 +644,8 @@ def test_a_forged_receipt_reaches_no_other_file(
         with store.writing():
             number = receipts.write(store, "instructions", "x", "forged", detail, 1)
         with pytest.raises(MemoryAppError):
-            agents_md.take_back(store, settings.backups_dir, settings.places, receipts.get(store, number), "tester")
+            forged_one = receipts.get(store, number)
+            agents_md.take_back(store, settings.backups_dir, settings.places, forged_one, "tester")
         assert victim.read_text() == "keep\n"
 
 
@@ -673,7 +676,9 @@ def test_the_difference_that_is_taken_back_is_that_of_the_file(
     # The folder it names itself: what would go is shown, and not what the receipt claims.
     change = agents_md.change_of(forged(str(victim.parent)), settings.backups_dir, places)
     assert change.state == "written" and change.measured and "removes it whole" in change.told
-    assert change.diff[-1].startswith("+precious ghp_…[masked") and "harmless" not in str(change.diff)
+    assert change.diff[-1].startswith("+precious ghp_…[masked") and "harmless" not in str(
+        change.diff
+    )
 
 
 def test_of_two_writers_at_once_one_gets_the_conflict(
@@ -749,7 +754,7 @@ def test_an_edit_while_the_store_is_waited_for_is_not_overwritten(
         return real(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writing.receipts, "write", late)
+        patch.setattr(receipts, "write", late)
         with pytest.raises(PlanChanged) as changed:
             written(store, settings, root_of(project, places), "New.")
     assert changed.value.details["plan"].before == b"An hour of work.\n"
@@ -761,7 +766,7 @@ def test_an_edit_while_the_store_is_waited_for_is_not_overwritten(
         path.write_text(before)
     receipt = receipts.get(store, written(store, settings, root_of(project, places), "New."))
     kept = set(settings.backups_dir.glob("*"))
-    monkeypatch.setattr(writing.receipts, "write", late)
+    monkeypatch.setattr(receipts, "write", late)
     with pytest.raises(Conflict, match="was changed since"):
         agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert path.read_text() == "An hour of work.\n"

@@ -97,7 +97,7 @@ def test_with_its_receipt_it_is_told_that_it_was_not_written(
     killed(tmp_path, project, where)
     assert (project / "AGENTS.md").read_text() == BEFORE
     receipt = only_receipt(settings)
-    assert receipt.summary.startswith("Adding 1 line")
+    assert receipt.summary.startswith("Adding 2 lines")
     change = agents_md.change_of(receipt, settings.backups_dir, settings.places)
     assert change.interrupted and change.state == "former"
     assert "was not written: the program ended before that" in change.told

@@ -7,8 +7,8 @@ from typing import Any
 
 from flask import Blueprint, request, url_for
 
-from webapp.errors import InvalidInput, MemoryAppError, NotFound, PlanChanged
 from webapp import secrets
+from webapp.errors import InvalidInput, MemoryAppError, NotFound, PlanChanged
 from webapp.memory import agents_md, origins
 from webapp.memory.agents_md import Proposal, Target
 from webapp.memory.entries import MAX_TITLE

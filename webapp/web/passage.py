@@ -34,10 +34,12 @@ _EMPHASIS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text that was taken: `what` of `source`, the title of a transcript or of the entry. `rows` are its lines as
-    they are shown, with their numbers (none for an entry); `text` is without the record's own headings
-    and says at its end what it leaves out, as `cut` does; `address` are the arguments that name it again. `session`
-    is None where OpenCode has it no more."""
+    """A text that was taken: `what` of `source`, the title of a transcript or of the entry.
+
+    `rows` are its lines as they are shown, with their numbers (none for an entry); `text` is without
+    the headings of messages and of text, and says at its end what it leaves out, as `cut` does;
+    `address` are the arguments that name it again. `session` is None where OpenCode has it no more.
+    """
 
     what: str
     source: str

@@ -375,7 +375,9 @@ def change_of(receipt: Receipt, backups: Path, places: Places) -> Change:
         return _stands(change, "former", told)
     if now is None:
         return _stands(
-            change, "changed", f"{path} is not there any more, so there is nothing to take back.{backup}"
+            change,
+            "changed",
+            f"{path} is not there any more, so there is nothing to take back.{backup}",
         )
     return _stands(
         change, "changed",
@@ -406,10 +408,11 @@ def _read(
         or (isinstance(name, str) and name != os.path.basename(name))
     ):
         return None, None, None
+    shown = credentials.mask("\n".join(map(str, diff))).split("\n")
     return (
         Change(
             Path(file), backups / name if isinstance(name, str) else None, was is not None,
-            is_ is not None, tuple(credentials.mask("\n".join(map(str, diff))).split("\n")), scope if isinstance(scope, str) else "",
+            is_ is not None, tuple(shown), scope if isinstance(scope, str) else "",
             origin if isinstance(origin, dict) else {},
             number if type(number) is int and 0 < number < 2**63 else None,
             detail.get("interrupted") is True,
@@ -428,7 +431,7 @@ def _former(change: Change, was: str | None) -> bytes | None:
         raise Conflict(f"The backup cannot be used: {error.message}") from error
     if _digest(data) != was:
         raise Conflict(
-            f"The backup {change.backup} is not there or is not what was kept, so nothing can be taken back."
-            " Take the lines of the difference out by hand."
+            f"The backup {change.backup} is not there or is not what was kept, so nothing can be taken"
+            " back. Take the lines of the difference out by hand."
         )
     return data
