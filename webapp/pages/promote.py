@@ -130,8 +130,6 @@ def _link(passage: Passage, way: str) -> str:
 def _suggested(targets: tuple[Target, ...], everywhere: bool) -> str:
     """The file that is meant, if there is one: never one of every project for a text of one."""
     found = [t for t in targets if t.everywhere == everywhere and not t.problem]
-    if len(found) == 1:
-        return found[0].key
     return next((t.key for t in found if not t.warning), found[0].key if found else "")
 
 
