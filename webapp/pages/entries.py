@@ -194,7 +194,7 @@ def update(entry_id: str) -> Any:
             int(seen[:19]) if seen.isascii() and seen.isdigit() else None,
         )  # fmt: skip
     except MemoryAppError as error:
-        return _form(entry, form, error, address=url_for("entries.update", entry_id=entry_id))
+        return _form(entry, form, error, edits=entry_id)
     return render.back(url_for("entries.show", entry_id=entry_id), "Saved your changes.")
 
 
@@ -249,12 +249,12 @@ def _draft(form: dict[str, str], entry: Entry | None) -> Draft:
 
 def _form(
     entry: Entry | None, form: dict[str, str], error: MemoryAppError | None = None,
-    close: tuple[Similar, ...] = (), asks: bool = False, address: str = "",
+    close: tuple[Similar, ...] = (), asks: bool = False, edits: str = "",
 ) -> Any:  # fmt: skip
     status = error.status if error else 409 if asks else 200
     values = form_values(entry, form, error, close, asks)
-    if address:
-        values["action"] = address
+    if edits:
+        values["edits"] = edits
     return render.page("entry_form", status=status, **values)
 
 
@@ -272,9 +272,7 @@ def form_values(
     with suppress(MemoryAppError):
         scopes = [name for name, _ in current.cached_facets().scopes]
     return {
-        "action": (
-            url_for("entries.update", entry_id=entry.id) if entry else url_for("entries.create")
-        ),
+        "edits": entry.id if entry else "",
         "entry": entry, "form": form, "error": error, "field": getattr(error, "field", None),
         "conflict": conflict, "kinds": entries.KINDS, "close": close, "asks": asks,
         "scopes": [s for s in dict.fromkeys(["global", *scopes]) if s],
