@@ -575,11 +575,11 @@ def test_an_odd_folder_of_a_session_gets_words(
 
 
 def test_a_cut_text_says_so_above_it(site: Any, newest_db: Path) -> None:
-    assert "longer than an entry" not in site.get(f"/promote?session={KEYS}&lines=9-16").main.text
+    assert "Not all of it fits" not in site.get(f"/promote?session={KEYS}&lines=9-16").main.text
     site.save("One")
     site.foreign_entry("long", title="Long", body="word " * 4_000)
     page = site.get("/promote?entry=long")
-    (banner,) = [p for p in page.main.all("p") if "longer than an entry may be" in p.text]
+    (banner,) = [p for p in page.main.all("p") if "Not all of it fits" in p.text]
     assert re.search(r"\[[\d,]+ more characters of the entry left out\]", banner.text)
 
 
