@@ -78,7 +78,7 @@ def test_into_agents_md_and_out_again(site: Any, page: Page, project: Path) -> N
     expect(page.locator(".banner.bad")).to_contain_text("so nothing was written")
     expect(page.locator(".diff")).to_contain_text("Few.")
     page.get_by_role("button", name="Write it").click()
-    expect(page.locator("h1")).to_have_text(re.compile(r"^Added 1 line to .*/AGENTS\.md$"))
+    expect(page.locator("h1")).to_have_text(re.compile(r"^Added 2 lines to .*/AGENTS\.md$"))
     assert "Few.\n\nKeys are rotated, never kept.\n\n## Rest" in path.read_text()
     page.get_by_role("button", name="Take it back").click()
     expect(page.locator("h1")).to_have_text(re.compile("^Took back"))

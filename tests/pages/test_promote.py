@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sqlite3
@@ -14,8 +15,11 @@ from urllib.parse import quote
 
 import pytest
 
+from webapp.errors import Busy
 from webapp.lines import fingerprint, line_hash
 from webapp.settings import Settings
+from webapp.store import Store
+from webapp.web.passage import title_of
 
 SHOP = "/home/demo/shop"
 KEYS = "ses_dd3fa5e7effemH7wTRNHHN8qG8"
@@ -542,6 +546,140 @@ def test_a_page_of_another_site_writes_nothing(site: Any, project: Path) -> None
     answer = site.post("/promote/write", sent, headers={"Sec-Fetch-Site": "cross-site"})
     assert answer.status == 403 and not path.exists()
     assert site.get("/promote/write").status == 405
+
+
+def test_what_another_program_wrote_unmasked_is_masked(site: Any, project: Path) -> None:
+    site.save("One")
+    site.foreign_entry("odd", title=f"Use {GHP}", kind=GHP, tags=json.dumps([GHP]), body="b")
+    page = site.get("/promote?entry=odd")
+    assert page.status == 200 and GHP not in page.html and "ghp_…[masked 40]" in page.main.text
+    page = site.get("/promote?entry=odd&to=file")
+    assert page.status == 200 and GHP not in page.html
+
+
+@pytest.mark.parametrize("folder", ["/a\0b", "/" + "x" * 5_000, "relative", "", "/a\nb", b"/\xff"])
+def test_an_odd_folder_of_a_session_gets_words(
+    site: Any, project: Path, newest_db: Path, folder: str | bytes
+) -> None:
+    for column in ("session.directory", "project.worktree"):
+        table, name = column.split(".")
+        with closing(sqlite3.connect(newest_db)) as connection, connection:
+            connection.execute(f"UPDATE {table} SET {name} = CAST(? AS TEXT)", (folder,))
+        page = site.get(f"/promote?session={KEYS}&lines=9-16&to=file")
+        assert page.status == 200, column
+        assert page.form("/promote/diff").all("input", type="radio")
+        if folder == "/a\0b" and table == "session":
+            assert "No folder can have that name" in page.main.text
+
+
+def test_a_cut_text_says_so_above_it(site: Any, newest_db: Path) -> None:
+    assert "Not all of it fits" not in site.get(f"/promote?session={KEYS}&lines=9-16").main.text
+    site.save("One")
+    site.foreign_entry("long", title="Long", body="word " * 4_000)
+    page = site.get("/promote?entry=long")
+    (banner,) = [p for p in page.main.all("p") if "Not all of it fits" in p.text]
+    assert re.search(r"\[[\d,]+ more characters of the entry left out\]", banner.text)
+
+
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        ("- **Use** the `__init__` of shop", "Use the __init__ of shop"),
+        ("ghp_…[masked 40] is refused", "ghp_…[masked 40] is refused"),
+        ("__init__ of the shop", "__init__ of the shop"),
+        ("> ### __Bold words__ and *one*", "Bold words and one"),
+        ("--flag and f(**kwargs) and 2*3*4", "--flag and f(**kwargs) and 2*3*4"),
+    ],
+)
+def test_a_title_loses_markup_and_nothing_else(line: str, title: str) -> None:
+    assert title_of(line) == title
+
+
+def _areas(page: Any) -> list[str]:
+    return [area.raw.removeprefix("\n") for area in page.main.all("textarea")]
+
+
+def test_no_text_is_lost_to_a_locked_store(
+    site: Any, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = project / "AGENTS.md"
+    site.save("One")
+    page = proposed(site, path, text="An hour of work.")
+    write = page.form("/promote/write")
+    entry = site.save("Edited")
+
+    def busy(*args: Any, **kwargs: Any) -> Any:
+        raise Busy("Another process is writing. Try again.")
+
+    monkeypatch.setattr(Store, "writing", busy)
+    answer = site.submit(page, write)
+    assert answer.status == 503 and "An hour of work." in _areas(answer) and not path.exists()
+    assert "Another process is writing" in answer.main.text
+    fields_ = {**new("Two", "A body of work."), "shown": ""}
+    answer = site.post("/entries", fields_)
+    assert answer.status == 503 and _areas(answer) == ["A body of work."]
+    assert answer.form("/entries")
+    answer = site.post(f"/entries/{entry.id}", {**fields_, "seen": str(entry.updated_at)})
+    assert answer.status == 503 and _areas(answer) == ["A body of work."]
+    assert answer.form(f"/entries/{entry.id}")
+    monkeypatch.setattr(Store, "open", busy)
+    for address in ("/entries", f"/entries/{entry.id}"):
+        answer = site.post(address, fields_)
+        assert answer.status == 503 and _areas(answer) == ["A body of work."], address
+        assert answer.form(address)
+
+
+def test_no_text_is_lost_to_a_purge_or_a_transcript_that_went(site: Any, project: Path) -> None:
+    entry = site.save("One")
+    site.post(f"/entries/{entry.id}/forget")
+    site.post(f"/trash/{entry.id}/purge")
+    answer = site.post(f"/entries/{entry.id}", {**new("One", "My words."), "self": entry.id})
+    assert answer.status == 404 and _areas(answer) == ["My words."]
+    assert "was purged" in answer.main.text and answer.form("/entries")
+    for address in ("/promote/write", "/promote/diff"):
+        answer = site.post(address, {"session": "ses_gone", "lines": "1", "text": "My <b>words."})
+        assert answer.status == 404 and _areas(answer) == ["My <b>words."]
+
+
+ODD: dict[str, Any] = {"file": "/x/AGENTS.md", "diff": [], "is": "0", "was": None}
+
+
+@pytest.mark.parametrize(
+    ("action", "detail"),
+    [
+        (
+            "instructions",
+            {**ODD, "origin": {"session": "a\0b", "first": 1, "last": 2, "hash": "0" * 8}},
+        ),
+        (
+            "instructions",
+            {**ODD, "origin": {"session": "s", "first": 1, "last": 10**30, "hash": "0"}},
+        ),
+        ("instructions", {**ODD, "origin": {"entry": "\ud800", "title": ["x"]}}),
+        ("instructions", {**ODD, "origin": {"entry": "e", "title": "\ud800"}}),
+        ("instructions", {**ODD, "file": "/x/\ud800"}),
+        ("instructions", {**ODD, "takes_back": -1, "scope": ["x"]}),
+        ("instructions", {**ODD, "takes_back": 10**30, "diff": ["\ud800", 1, None]}),
+        ("cleanup", {"transcripts": "abc"}),
+        ("cleanup", {"transcripts": 5}),
+        ("cleanup", {"transcripts": [1, {}, {"id": []}, {"id": "a\0b"}, {"id": "../x"}]}),
+        ("cleanup", {"transcripts": [{"id": []}], "interrupted": True, "bytes": "x"}),
+        ("cleanup", {"options": "x", "problems": 5, "put back": "x"}),
+        ("forget", {"\ud800": "x", "": [{"\ud800": 1}], "entries": [1]}),
+    ],
+)
+def test_whatever_a_receipt_of_another_program_holds_is_shown(
+    site: Any, action: str, detail: dict[str, Any]
+) -> None:
+    site.save("One")
+    site.rows(
+        "INSERT INTO receipts (id, at, action, actor, summary, detail) VALUES (7, 1, ?, 'x', 'odd', ?)",
+        action, json.dumps(detail),
+    )  # fmt: skip
+    assert site.get("/receipts").status == 200
+    assert site.get("/receipts/7").status == 200
+    assert site.post("/receipts/7/undo").status in (303, 400, 404, 409)
+    assert site.get("/receipts/7").status == 200
 
 
 def test_a_receipt_of_this_kind_that_says_nonsense_is_shown_as_kept(site: Any) -> None:

@@ -94,6 +94,8 @@ def patched(before: bytes | None, diff: tuple[str, ...]) -> bytes:
     none = [number for number, line in enumerate(diff) if line.startswith("\\")]
     if before is None or not before or (none and rest == [""]):
         return (ends if ends.endswith("\n") or none else ends + "\n").encode()
+    if not rest and not diff[-1].startswith("\\"):
+        ends += "\n"
     return ends.encode()
 
 
@@ -209,10 +211,12 @@ def test_an_odd_scope_of_another_program_does_no_harm(scope: str, places: Places
 def test_a_difference_of_a_huge_line_without_an_end_is_bearable(
     project: Path, places: Places
 ) -> None:
-    (project / "AGENTS.md").write_bytes(b"x" * (MAX_FILE - 1))
+    (project / "AGENTS.md").write_bytes(b"x" * (MAX_FILE - 6))
     plan = agents_md.propose(root_of(project, places), "New.", END)
     assert len("\n".join(plan.diff)) < 20_000 and "more characters" in plan.diff[3]
-    assert plan.after == b"x" * (MAX_FILE - 1) + b"\n\nNew."
+    assert plan.after == b"x" * (MAX_FILE - 6) + b"\n\nNew."
+    with pytest.raises(Conflict, match="could not be taken back"):
+        agents_md.propose(root_of(project, places), "New..", END)
 
 
 def test_the_root_of_the_disk_is_no_project(places: Places) -> None:
@@ -535,21 +539,21 @@ def test_a_write_keeps_a_backup_and_a_receipt_and_can_be_taken_back(
 
     receipt = receipts.get(store, number)
     assert (receipt.action, receipt.actor) == ("instructions", "tester")
-    assert receipt.summary == f"Added 1 line to {path}"
-    change = agents_md.change_of(receipt, settings.backups_dir)
+    assert receipt.summary == f"Added 3 lines to {path}"
+    change = agents_md.change_of(receipt, settings.backups_dir, settings.places)
     assert change.file == path and change.backup == backup and change.state == "written"
     assert change.origin["session"] == "ses_a" and not change.interrupted
     assert change.diff[-2:] == ("+New.", "\\ No newline at end of file")
 
-    back = agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+    back = agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert path.read_bytes() == before
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert agents_md.change_of(receipt, settings.backups_dir).state == "former"
+    assert agents_md.change_of(receipt, settings.backups_dir, settings.places).state == "former"
     taken = receipts.get(store, back)
     assert taken.summary == f"Took back what was written to {path}"
-    assert agents_md.change_of(taken, settings.backups_dir).takes_back == number
+    assert agents_md.change_of(taken, settings.backups_dir, settings.places).takes_back == number
     # Taking back is a write like any other, so it can be taken back as well.
-    agents_md.take_back(store, settings.backups_dir, taken, "tester")
+    agents_md.take_back(store, settings.backups_dir, settings.places, taken, "tester")
     assert path.read_bytes().endswith(b"New.")
 
 
@@ -560,11 +564,13 @@ def test_a_file_that_was_not_there_is_removed_again(
     number = written(store, settings, root_of(project, places), "New.")
     assert path.read_text() == "New.\n" and not settings.backups_dir.exists()
     receipt = receipts.get(store, number)
-    back = agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+    back = agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert not path.exists()
     (backup,) = settings.backups_dir.iterdir()
     assert backup.read_text() == "New.\n"
-    agents_md.take_back(store, settings.backups_dir, receipts.get(store, back), "tester")
+    agents_md.take_back(
+        store, settings.backups_dir, settings.places, receipts.get(store, back), "tester"
+    )
     assert path.read_text() == "New.\n"
 
 
@@ -594,11 +600,11 @@ def test_a_file_that_was_changed_since_is_not_taken_back(
     receipt = receipts.get(store, written(store, settings, root_of(project, places), "New."))
     path.write_text("One.\n\nNew, and mine.\n")
     with pytest.raises(Conflict, match=r"changed since.*by hand.*former text is kept in"):
-        agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+        agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert path.read_text() == "One.\n\nNew, and mine.\n"
     path.unlink()
     with pytest.raises(Conflict, match="not there any more"):
-        agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+        agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert not path.exists()
 
 
@@ -611,10 +617,10 @@ def test_a_backup_that_is_gone_or_another_is_not_put_back(
     (backup,) = settings.backups_dir.iterdir()
     backup.write_text("Something else.\n")
     with pytest.raises(Conflict, match="is not what was kept"):
-        agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+        agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     backup.unlink()
     with pytest.raises(Conflict, match="is not what was kept"):
-        agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+        agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert path.read_text() == "One.\n\nNew.\n"
 
 
@@ -638,8 +644,41 @@ def test_a_forged_receipt_reaches_no_other_file(
         with store.writing():
             number = receipts.write(store, "instructions", "x", "forged", detail, 1)
         with pytest.raises(MemoryAppError):
-            agents_md.take_back(store, settings.backups_dir, receipts.get(store, number), "tester")
+            forged_one = receipts.get(store, number)
+            agents_md.take_back(store, settings.backups_dir, settings.places, forged_one, "tester")
         assert victim.read_text() == "keep\n"
+
+
+def test_the_difference_that_is_taken_back_is_that_of_the_file(
+    project: Path, places: Places, store: Store, settings: Settings, tmp_path: Path
+) -> None:
+    victim = tmp_path / "other" / "AGENTS.md"
+    victim.parent.mkdir()
+    victim.write_text(f"precious {KEY}\n")
+    detail = {
+        "file": str(victim), "diff": ["--- a", "+++ b", "@@ -0,0 +1,1 @@", "+harmless"], "was": None,
+        "is": writing._digest(victim.read_bytes()),
+    }  # fmt: skip
+
+    def forged(scope: str) -> receipts.Receipt:
+        with store.writing():
+            more = {**detail, "scope": scope}
+            number = receipts.write(store, "instructions", "x", "forged", more, 1)
+        return receipts.get(store, number)
+
+    for scope in (str(project), "/", "global", ""):
+        receipt = forged(scope)
+        change = agents_md.change_of(receipt, settings.backups_dir, places)
+        assert change.state == "unknown" and f"{victim} is no instruction file" in change.told
+        with pytest.raises(Conflict, match="is no instruction file"):
+            agents_md.take_back(store, settings.backups_dir, places, receipt, "tester")
+    assert victim.exists()
+    # The folder it names itself: what would go is shown, and not what the receipt claims.
+    change = agents_md.change_of(forged(str(victim.parent)), settings.backups_dir, places)
+    assert change.state == "written" and change.measured and "removes it whole" in change.told
+    assert change.diff[-1].startswith("+precious ghp_…[masked") and "harmless" not in str(
+        change.diff
+    )
 
 
 def test_of_two_writers_at_once_one_gets_the_conflict(
@@ -692,11 +731,90 @@ def test_a_file_that_came_to_be_there_is_not_overwritten(
         real(scratch, file)
 
     monkeypatch.setattr(writing, "_appear", late)
-    with pytest.raises(Conflict, match="come to be there meanwhile"):
+    with pytest.raises(PlanChanged) as changed:
         written(store, settings, target, "New.")
+    assert changed.value.details["plan"].after == b"theirs\n\nNew.\n"
     assert target.file.read_text() == "theirs\n"
     assert receipts.listing(store) == []
     assert set(os.listdir(project)) == {".git", "AGENTS.md"}
+
+
+@pytest.mark.parametrize("before", [None, "One.\n"])
+def test_an_edit_while_the_store_is_waited_for_is_not_overwritten(
+    project: Path, places: Places, store: Store, settings: Settings, before: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    path = project / "AGENTS.md"
+    if before:
+        path.write_text(before)
+    real = receipts.write
+
+    def late(*args: Any) -> int:
+        path.write_text("An hour of work.\n")
+        return real(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(receipts, "write", late)
+        with pytest.raises(PlanChanged) as changed:
+            written(store, settings, root_of(project, places), "New.")
+    assert changed.value.details["plan"].before == b"An hour of work.\n"
+    assert path.read_text() == "An hour of work.\n"
+    assert receipts.listing(store) == [] and list(settings.backups_dir.glob("*")) == []
+
+    path.unlink()
+    if before:
+        path.write_text(before)
+    receipt = receipts.get(store, written(store, settings, root_of(project, places), "New."))
+    kept = set(settings.backups_dir.glob("*"))
+    monkeypatch.setattr(receipts, "write", late)
+    with pytest.raises(Conflict, match="was changed since"):
+        agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
+    assert path.read_text() == "An hour of work.\n"
+    assert receipts.listing(store) == [receipt] and set(settings.backups_dir.glob("*")) == kept
+    assert set(os.listdir(project)) == {".git", "AGENTS.md"}
+
+
+@pytest.mark.parametrize("text", ["Run:\n```\nmake", "<!-- a", "~~~\n```\n```", "- a\n  ```\n  b"])
+def test_a_text_that_would_swallow_what_follows_is_refused(
+    project: Path, places: Places, text: str
+) -> None:
+    (project / "AGENTS.md").write_text("# A\n\none\n\n# B\n")
+    target = root_of(project, places)
+    if text.startswith("- a"):
+        # The end of its item closes it.
+        agents_md.propose(target, text, "0")
+        return
+    with pytest.raises(InvalidInput, match="is not closed"):
+        agents_md.propose(target, text, "0")
+
+
+def test_what_is_counted_is_what_the_difference_adds(project: Path, places: Places) -> None:
+    (project / "AGENTS.md").write_text("# A\n\none\n\n# B\n")
+    plan = agents_md.propose(root_of(project, places), "+ New.", "0")
+    assert plan.added == sum(line[0] == "+" for line in plan.diff[3:]) == 2
+
+
+def test_the_headings_are_masked(project: Path, places: Places) -> None:
+    (project / "AGENTS.md").write_text(f"# Use {KEY}\n")
+    (heading,) = agents_md.headings(root_of(project, places))
+    assert heading.text == "Use ghp_…[masked 40]"
+
+
+@pytest.mark.parametrize("folder", ["/a\0b", "/\ud800"])
+def test_a_folder_whose_name_is_none_gets_words(project: Path, places: Places, folder: str) -> None:
+    session = replace(session_in(project, project), directory=folder)
+    found = agents_md.targets(str(project), session, places)
+    assert the(found, project / "AGENTS.md").problem == ""
+    assert [t.where for t in found if "No folder can have that name" in t.problem] == [
+        "The folder of the session"
+    ]
+    assert "No folder can have" in agents_md.targets(folder, None, places)[0].problem
+
+
+def test_another_name_of_a_file_is_told(project: Path, places: Places) -> None:
+    (project / "AGENTS.md").write_text("One.\n")
+    os.link(project / "AGENTS.md", project / "other.md")
+    assert "another name" in root_of(project, places).problem
 
 
 def test_without_a_place_for_the_backup_nothing_is_written(

@@ -47,6 +47,8 @@ with Store(settings.db).session() as store:
         writing._put = kill
     elif where == "within the file":
         writing.os.replace = kill
+    elif where == "between two names":
+        writing.os.link = then_kill(os.link)
     elif where == "after the file":
         writing._put = then_kill(writing._put)
     agents_md.write(store, settings.backups_dir, target, "New.", "end", plan.fingerprint, "tester",
@@ -95,8 +97,8 @@ def test_with_its_receipt_it_is_told_that_it_was_not_written(
     killed(tmp_path, project, where)
     assert (project / "AGENTS.md").read_text() == BEFORE
     receipt = only_receipt(settings)
-    assert receipt.summary.startswith("Adding 1 line")
-    change = agents_md.change_of(receipt, settings.backups_dir)
+    assert receipt.summary.startswith("Adding 2 lines")
+    change = agents_md.change_of(receipt, settings.backups_dir, settings.places)
     assert change.interrupted and change.state == "former"
     assert "was not written: the program ended before that" in change.told
     # What was begun beside it goes with the next write.
@@ -116,9 +118,24 @@ def test_after_the_file_it_is_told_as_written_and_can_be_taken_back(
     killed(tmp_path, project, "after the file")
     assert (project / "AGENTS.md").read_text() == AFTER
     receipt = only_receipt(settings)
-    change = agents_md.change_of(receipt, settings.backups_dir)
+    change = agents_md.change_of(receipt, settings.backups_dir, settings.places)
     assert change.interrupted and change.state == "written"
     assert "still as it was written. The program ended before it could say so" in change.told
     with Store(settings.db).session() as store:
-        agents_md.take_back(store, settings.backups_dir, receipt, "tester")
+        agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
     assert (project / "AGENTS.md").read_text() == BEFORE
+
+
+def test_a_new_file_with_two_names_can_be_taken_back_and_proposed_to(
+    tmp_path: Path, project: Path, settings: Settings
+) -> None:
+    path = project / "AGENTS.md"
+    path.unlink()
+    killed(tmp_path, project, "between two names")
+    assert path.stat().st_nlink == 2
+    (target, *_) = agents_md.targets(str(project), None, settings.places)
+    assert target.problem == ""
+    with Store(settings.db).session() as store:
+        receipt = only_receipt(settings)
+        agents_md.take_back(store, settings.backups_dir, settings.places, receipt, "tester")
+    assert os.listdir(project) == [".git"]

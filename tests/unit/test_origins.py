@@ -139,3 +139,31 @@ def test_a_read_only_file_without_the_table_has_no_origins(tmp_path: Path) -> No
     path.chmod(0o400)
     with Store(path).session() as store:
         assert store.read_only and origins.of(store, "x") is None
+
+
+@pytest.mark.parametrize("table", ["origins", "receipts"])
+def test_a_table_that_was_dropped_while_we_run_is_made_again(tmp_path: Path, table: str) -> None:
+    store = Store(tmp_path / "memory.db")
+    with store.session():
+        save(store)
+    with closing(sqlite3.connect(store.path)) as other:
+        other.execute(f"DROP TABLE {table}")
+    with store.session():
+        entry = save(store, "other").entry
+        assert origins.of(store, entry.id) is not None
+        entries.forget(store, [entry.id], "tester")
+        assert store.has_table(table)
+
+
+def test_a_table_of_another_program_is_read_over_and_its_difference_is_named(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path / "memory.db")
+    with store.session():
+        entry = save(store).entry
+    with closing(sqlite3.connect(store.path)) as other:
+        other.execute("DROP TABLE origins")
+        other.execute("CREATE TABLE origins (entry_id TEXT PRIMARY KEY, theirs TEXT)")
+    with store.session():
+        assert origins.of(store, entry.id) is None
+        assert "“origins” also has “theirs”" in (store.read_only or "")

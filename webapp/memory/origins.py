@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from webapp.errors import InvalidInput
 from webapp.lines import parse_range
 from webapp.store import Store
+from webapp.store.layout import ORIGIN_COLUMNS
 from webapp.store.values import as_text, as_time
 
 MAX_SESSION = 300
@@ -56,7 +57,7 @@ def of(store: Store, entry_id: str) -> Origin | None:
 
 def of_many(store: Store, ids: Sequence[str]) -> Mapping[str, Origin]:
     """The origins of some entries, by their ids."""
-    if not ids or not store.has_table("origins"):
+    if not ids or not _is_ours(store):
         return {}
     holes = ", ".join("?" * len(ids))
     rows = store.rows(
@@ -70,6 +71,13 @@ def of_many(store: Store, ids: Sequence[str]) -> Mapping[str, Origin]:
         # Another program may have put anything there; what names no lines leads nowhere.
         if isinstance(row[2], int) and isinstance(row[3], int) and 0 < row[2] <= row[3]
     }  # fmt: skip
+
+
+def _is_ours(store: Store) -> bool:
+    """Whether the table is there with its columns; one of another program tells nothing, and opens the
+    file read-only (webapp/store/layout.py)."""
+    found = {row[0] for row in store.rows("SELECT name FROM pragma_table_info('origins')")}
+    return found.issuperset(ORIGIN_COLUMNS)
 
 
 def keep(store: Store, entry_id: str, origin: Origin, at: int) -> None:

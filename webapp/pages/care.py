@@ -136,15 +136,14 @@ def receipt(receipt_id: int) -> Any:
     store, settings = current.store(), current.settings()
     change = _change(receipts.get(store, receipt_id))
     found = cleanup.whole(store, settings, receipts.get(store, receipt_id))
-    named = found.detail.get("transcripts") if found.action == "cleanup" else None
-    ids = [item.get("id") for item in named or [] if isinstance(item, dict)]
+    ids = cleanup.named(found) if found.action == cleanup.ACTION else []
     detail = found.detail if change is None else {}
     return render.page(
         "receipt", receipt=found, detail=_shown_detail(detail), days=aside.DAYS, change=change,
         origin=came_from(change) if change else None,
-        # Its credentials were masked when it was written.
+        # Its credentials are masked already.
         diff=Desk(settings.mask).diff("", "\n".join(change.diff), True) if change else None,
-        undoable=sum(cleanup.can_undo(store, settings, str(name)) for name in ids),
+        undoable=sum(cleanup.can_undo(store, settings, name) for name in ids),
     )  # fmt: skip
 
 
@@ -155,7 +154,9 @@ def undo(receipt_id: int) -> Any:
     written = receipts.get(store, receipt_id)
     if written.action == agents_md.ACTION:
         try:
-            number = agents_md.take_back(store, settings.backups_dir, written, settings.user)
+            number = agents_md.take_back(
+                store, settings.backups_dir, settings.places, written, settings.user
+            )
         except Conflict as error:
             error.details["back"] = url_for("care.receipt", receipt_id=receipt_id)
             error.details["back_text"] = "The receipt, with the difference"
@@ -171,7 +172,8 @@ def undo(receipt_id: int) -> Any:
 def _change(found: receipts.Receipt) -> agents_md.Change | None:
     """What a receipt tells of a write to an instruction file, None for any other."""
     try:
-        return agents_md.change_of(found, current.settings().backups_dir)
+        settings = current.settings()
+        return agents_md.change_of(found, settings.backups_dir, settings.places)
     except NotFound:
         return None
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from flask import Blueprint, request, url_for
 from werkzeug.utils import redirect
 
-from webapp.errors import Conflict, InvalidInput, NotFound
+from webapp.errors import Conflict, InvalidInput, MemoryAppError, NotFound
 from webapp.memory import entries, origins, query, trash
 from webapp.memory.entries import Draft, Entry
 from webapp.memory.origins import Origin
@@ -53,9 +54,9 @@ def new() -> Any:
 @blueprint.post("/entries")
 def create() -> Any:
     """Saves a new entry."""
-    store = current.writable()
     form = _posted()
     try:
+        store = current.writable()
         draft, origin = _draft(form, None), _origin(store, form)
         close = similar(store, draft.scope, draft.title, draft.body, form["copy"] or None)
         if _unseen(close):
@@ -63,8 +64,8 @@ def create() -> Any:
         saved = entries.save(
             store, draft, current.settings().user, may_rewrite=bool(form["rewrite"]), origin=origin
         )
-    except (InvalidInput, Conflict) as error:
-        return _form(None, form, error, close_to(form))
+    except MemoryAppError as error:
+        return _form(None, form, error, _close_if_readable(form))
     word = "Saved" if saved.created else "Rewrote"
     return render.back(url_for("entries.show", entry_id=saved.entry.id), f"{word} the entry.")
 
@@ -174,18 +175,14 @@ def edit(entry_id: str) -> Any:
 @blueprint.post("/entries/<entry_id>")
 def update(entry_id: str) -> Any:
     """Saves an edited entry. If it changed meanwhile, nothing is written and both are shown."""
-    store = current.writable()
     form = _posted()
+    entry = None
     try:
-        entry = entries.get(store, entry_id)
-    except NotFound:
-        trash.get(store, entry_id)
-        gone = Conflict(
-            "Somebody forgot this entry while you were editing it. Your text is still in the form; "
-            "saving it makes a new entry."
-        )
-        return _form(None, {**form, "seen": ""}, gone)
-    try:
+        store = current.writable()
+        try:
+            entry = entries.get(store, entry_id)
+        except NotFound:
+            return _form(None, {**form, "seen": "", "self": ""}, _gone(store, entry_id))
         seen = form["seen"]
         draft = _draft(form, entry)
         if (draft.scope, draft.title, draft.body) != (entry.scope, entry.title, entry.body):
@@ -196,9 +193,26 @@ def update(entry_id: str) -> Any:
             store, entry_id, draft, current.settings().user,
             int(seen[:19]) if seen.isascii() and seen.isdigit() else None,
         )  # fmt: skip
-    except (InvalidInput, Conflict) as error:
-        return _form(entry, form, error)
+    except MemoryAppError as error:
+        return _form(entry, form, error, edits=entry_id)
     return render.back(url_for("entries.show", entry_id=entry_id), "Saved your changes.")
+
+
+def _gone(store: Store, entry_id: str) -> MemoryAppError:
+    """Why an entry that is being edited is not there any more."""
+    still = "Your text is still in the form; saving it makes a new entry."
+    try:
+        trash.get(store, entry_id)
+    except NotFound:
+        return NotFound(f"There is no such entry any more: it was purged from the trash. {still}")
+    return Conflict(f"Somebody forgot this entry while you were editing it. {still}")
+
+
+def _close_if_readable(form: Mapping[str, str]) -> tuple[Similar, ...]:
+    try:
+        return close_to(form)
+    except MemoryAppError:
+        return ()
 
 
 @blueprint.post("/entries/<entry_id>/forget")
@@ -234,15 +248,18 @@ def _draft(form: dict[str, str], entry: Entry | None) -> Draft:
 
 
 def _form(
-    entry: Entry | None, form: dict[str, str], error: InvalidInput | Conflict | None = None,
-    close: tuple[Similar, ...] = (), asks: bool = False,
+    entry: Entry | None, form: dict[str, str], error: MemoryAppError | None = None,
+    close: tuple[Similar, ...] = (), asks: bool = False, edits: str = "",
 ) -> Any:  # fmt: skip
     status = error.status if error else 409 if asks else 200
-    return render.page("entry_form", status=status, **form_values(entry, form, error, close, asks))
+    values = form_values(entry, form, error, close, asks)
+    if edits:
+        values["edits"] = edits
+    return render.page("entry_form", status=status, **values)
 
 
 def form_values(
-    entry: Entry | None, form: dict[str, str], error: InvalidInput | Conflict | None = None,
+    entry: Entry | None, form: dict[str, str], error: MemoryAppError | None = None,
     close: tuple[Similar, ...] = (), asks: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """What the form of an entry is rendered with. `close` are entries like it; with `asks` they are
@@ -250,8 +267,12 @@ def form_values(
     conflict = error.details.get("entry") if isinstance(error, Conflict) else None
     if isinstance(error, Conflict) and entry is not None and conflict and conflict.id == entry.id:
         form = {**form, "seen": str(conflict.updated_at)}
-    scopes = [name for name, _ in current.cached_facets().scopes]
+    scopes: list[str] = []
+    # Without a store there is nothing to suggest; what was typed is to stay.
+    with suppress(MemoryAppError):
+        scopes = [name for name, _ in current.cached_facets().scopes]
     return {
+        "edits": entry.id if entry else "",
         "entry": entry, "form": form, "error": error, "field": getattr(error, "field", None),
         "conflict": conflict, "kinds": entries.KINDS, "close": close, "asks": asks,
         "scopes": [s for s in dict.fromkeys(["global", *scopes]) if s],

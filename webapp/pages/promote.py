@@ -7,10 +7,11 @@ from typing import Any
 
 from flask import Blueprint, request, url_for
 
-from webapp.errors import Conflict, InvalidInput, MemoryAppError, NotFound, PlanChanged
-from webapp.memory import agents_md
+from webapp import secrets
+from webapp.errors import InvalidInput, MemoryAppError, NotFound, PlanChanged
+from webapp.memory import agents_md, origins
 from webapp.memory.agents_md import Proposal, Target
-from webapp.memory.origins import Origin
+from webapp.memory.entries import MAX_TITLE
 from webapp.pages.entries import FIELDS, close_to, form_values, origin_link
 from webapp.scope import GLOBAL
 from webapp.transcripts import library
@@ -36,11 +37,11 @@ def show() -> Any:
 @blueprint.post("/promote/diff")
 def diff() -> Any:
     """The exact change to a file, with its fingerprint. Nothing is written."""
-    passage = _passage(request.form)
+    passage = _posted_passage()
     try:
         target = _target(passage, request.form.get("target", ""))
         proposal = agents_md.propose(target, request.form.get("text", ""), _place())
-    except (InvalidInput, Conflict) as error:
+    except MemoryAppError as error:
         return _page(passage, "file", error=error)
     return _page(passage, "file", proposal=proposal)
 
@@ -49,9 +50,10 @@ def diff() -> Any:
 def write() -> Any:
     """Writes the change of the fingerprint that was posted; a file that has changed since is refused
     with the new change."""
-    store, settings = current.writable(), current.settings()
-    passage = _passage(request.form)
+    settings = current.settings()
+    passage = _posted_passage()
     try:
+        store = current.writable()
         target = _target(passage, request.form.get("target", ""))
         receipt = agents_md.write(
             store, settings.backups_dir, target, request.form.get("text", ""), _place(),
@@ -59,7 +61,7 @@ def write() -> Any:
         )  # fmt: skip
     except PlanChanged as error:
         return _page(passage, "file", proposal=error.details["plan"], changed=error)
-    except (InvalidInput, Conflict) as error:
+    except MemoryAppError as error:
         return _page(passage, "file", error=error)
     return render.back(
         url_for("care.receipt", receipt_id=receipt), f"Written to {current.tilde(target.path)}."
@@ -79,9 +81,18 @@ def _passage(args: Mapping[str, str]) -> Passage:
         raise
 
 
+def _posted_passage() -> Passage:
+    """The passage that a form names. The page of an error keeps the text that was posted."""
+    try:
+        return _passage(request.form)
+    except MemoryAppError as error:
+        error.details["text"] = request.form.get("text", "")
+        raise
+
+
 def _page(
     passage: Passage, way: str, proposal: Proposal | None = None,
-    error: InvalidInput | Conflict | None = None, changed: MemoryAppError | None = None,
+    error: MemoryAppError | None = None, changed: MemoryAppError | None = None,
 ) -> Any:  # fmt: skip
     failed = error or changed
     back, back_text = _back(passage)
@@ -91,7 +102,8 @@ def _page(
     }  # fmt: skip
     status = failed.status if failed else 200
     if current.read_only():
-        return render.page("promote", status=status, **values)
+        text = request.form.get("text", "")
+        return render.page("promote", status=status, error=error, text=text, **values)
     if way == "entry":
         form = _entry_form(passage)
         values |= form_values(None, form, close=close_to(form))
@@ -123,7 +135,7 @@ def _suggested(targets: tuple[Target, ...], everywhere: bool) -> str:
 
 def _back(passage: Passage) -> tuple[str, str]:
     if passage.entry is not None:
-        return url_for("entries.show", entry_id=passage.entry.id), f"“{passage.entry.title}”"
+        return url_for("entries.show", entry_id=passage.entry.id), f"“{passage.source}”"
     if passage.origin is None:
         return url_for("search.index"), "Search"
     if "message" in passage.address and passage.session is not None:
@@ -177,7 +189,7 @@ def _place() -> str:
 def _told(passage: Passage) -> dict[str, Any]:
     """What the receipt tells of where the text came from."""
     if passage.entry is not None:
-        return {"entry": passage.entry.id, "title": passage.entry.title}
+        return {"entry": passage.entry.id, "title": passage.source}
     origin = passage.origin
     if origin is None:
         return {}
@@ -189,16 +201,17 @@ def _told(passage: Passage) -> dict[str, Any]:
 def came_from(change: agents_md.Change) -> tuple[str, str] | None:
     """The link and the words for where the text of a receipt came from."""
     told = change.origin
-    if isinstance(told.get("entry"), str) and told["entry"]:
-        return url_for("entries.show", entry_id=told["entry"]), str(told.get("title") or "an entry")
-    session, first, last = told.get("session"), told.get("first"), told.get("last")
-    if not (
-        isinstance(session, str) and session and isinstance(first, int) and isinstance(last, int)
-    ):
+    entry, title = told.get("entry"), told.get("title")
+    if isinstance(entry, str) and entry and entry.isprintable():
+        word = title if isinstance(title, str) and title else "an entry"
+        return url_for("entries.show", entry_id=entry), secrets.mask(word[:MAX_TITLE])
+    session, first, last, mark = (told.get(name) for name in ("session", "first", "last", "hash"))
+    if not (isinstance(session, str) and isinstance(mark, str)):
         return None
-    if not 0 < first <= last:
+    try:
+        origin = origins.parse(session, f"{first}-{last}", mark)
+    except InvalidInput:
         return None
-    origin = Origin(session, first, last, str(told.get("hash") or ""))
     titles = library.titles(current.store(), current.settings(), [session])
     word = "line" if first == last else "lines"
     return origin_link(origin), f"{word} {origin.lines} of {titles.get(session) or session}"

@@ -185,6 +185,9 @@ MIGRATIONS: tuple[tuple[str, Callable[[Runs], None]], ...] = (
     ),
 )
 
+_MADE_AGAIN = {"0004-receipts": "receipts", "0009-origins": "origins"}
+"""Tables that one migration makes whole: one that somebody dropped is made again."""
+
 _MIGRATIONS_DDL = (
     "CREATE TABLE IF NOT EXISTS webapp_migrations"
     " (name TEXT PRIMARY KEY, applied_at INTEGER NOT NULL)"
@@ -256,7 +259,10 @@ def inspect(db: Runs) -> Layout:
         return Layout(
             "newer", f"was changed by a newer version of this program ({', '.join(newer)})"
         )
-    missing = tuple(name for name, _ in MIGRATIONS if name not in applied)
+    missing = tuple(
+        name for name, _ in MIGRATIONS
+        if name not in applied or _MADE_AGAIN.get(name, "entries") not in tables
+    )  # fmt: skip
     if not missing and "webapp_indexed" in tables:
         (upto,) = db.execute_sql("SELECT upto FROM webapp_indexed").fetchone()
         missing = () if upto == _ALL else (SEARCH_INDEX,)
@@ -279,9 +285,10 @@ def migrate(db: Runs, now: int) -> list[str]:
     applied = {row[0] for row in db.execute_sql("SELECT name FROM webapp_migrations").fetchall()}
     done = []
     for name, apply in MIGRATIONS:
-        if name not in applied:
+        table = _MADE_AGAIN.get(name)
+        if name not in applied or (table and not columns(db, table)):
             apply(db)
-            db.execute_sql("INSERT INTO webapp_migrations VALUES (?, ?)", (name, now))
+            db.execute_sql("INSERT OR REPLACE INTO webapp_migrations VALUES (?, ?)", (name, now))
             done.append(name)
     return done
 

@@ -72,6 +72,10 @@ def _read(row: ReceiptRow) -> Receipt:
     kept = as_text(row.detail)
     try:
         detail = json.loads(kept)
+        if "\\u" in kept:
+            # An escape may be half a character, which no page and no file name can hold.
+            whole = json.dumps(detail, ensure_ascii=False).encode("utf-8", "replace")
+            detail = json.loads(whole)
     except (ValueError, RecursionError):
         detail = None
     if not isinstance(detail, dict):

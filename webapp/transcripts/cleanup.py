@@ -357,20 +357,33 @@ def undo_receipt(
             receipts.update(store, found.id, found.summary, found.detail)
     done: list[str] = []
     problems = []
-    for item in found.detail.get("transcripts") or []:
+    for session_id in named(found):
         try:
-            done.append(_put_back(store, settings, str(item["id"])).id)
+            done.append(_put_back(store, settings, session_id).id)
         except (NotFound, Conflict) as error:
             problems.append(error.message)
     if done:
         word = "transcript" if len(done) == 1 else "transcripts"
         summary = f"Put {len(done)} {word} of receipt {receipt_id} back"
         before = found.detail.get("put back")
-        total = len(done) + (before if isinstance(before, int) else 0)
+        total = len(done) + _whole(before)
         with store.writing():
             receipts.write(store, "undo", actor, summary, {"ids": done}, now_ms())
             receipts.update(store, found.id, found.summary, {**found.detail, "put back": total})
     return len(done), problems
+
+
+def named(receipt: Receipt) -> list[str]:
+    """The ids that a receipt names as removed. Another program may have put anything there: what is no
+    id leads to no transcript."""
+    items = receipt.detail.get("transcripts")
+    items = items if isinstance(items, list) else []
+    ids = [item.get("id") for item in items if isinstance(item, dict)]
+    return [found for found in ids if isinstance(found, str) and found and found.isprintable()]
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def can_undo(store: Store, settings: Settings, session_id: str) -> bool:
@@ -392,10 +405,10 @@ def whole(store: Store, settings: Settings, receipt: Receipt) -> Receipt:
     """A cleanup's receipt with all that was removed. One that was killed could not tell of its last
     batch any more: that is added from the index, which is written before each transcript goes."""
     detail = receipt.detail
-    named = detail.get("transcripts")
-    if receipt.action != ACTION or not detail.get("interrupted") or not isinstance(named, list):
+    told = detail.get("transcripts")
+    if receipt.action != ACTION or not detail.get("interrupted") or not isinstance(told, list):
         return receipt
-    known = {item.get("id") for item in named if isinstance(item, dict)}
+    known = set(named(receipt))
     rows = store.all(
         TranscriptRow.select()
         .where(TranscriptRow.removed_at == receipt.at, TranscriptRow.removed_by == receipt.actor)
@@ -408,9 +421,9 @@ def whole(store: Store, settings: Settings, receipt: Receipt) -> Receipt:
     ]  # fmt: skip
     if not more:
         return receipt
-    count = len(named) + len(more)
-    freed = detail.get("bytes", 0) + sum(item["bytes"] for item in more)
-    full = {**detail, "removed": count, "bytes": freed, "transcripts": [*named, *more]}
+    count = len(told) + len(more)
+    freed = _whole(detail.get("bytes")) + sum(item["bytes"] for item in more)
+    full = {**detail, "removed": count, "bytes": freed, "transcripts": [*told, *more]}
     return replace(receipt, summary=_summary(count, 0, detail.get("planned", 0), True), detail=full)
 
 

@@ -22,17 +22,24 @@ from webapp.transcripts.library import Transcript
 _COLOUR = re.compile("\x1b\\[[0-9;]{0,30}m")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _OWN_HEADING = re.compile(r"### (?:text|step-start|step-finish|snapshot)\b.*")
-_LEAD = re.compile(r"^(?:\s|[>#*+-]|\d{1,4}[.)](?=\s)|\[[ xX]\](?=\s))+")
+_LEAD = re.compile(r"^(?:\s|>|#{1,6}(?=\s)|[*+-](?=\s)|\d{1,4}[.)](?=\s)|\[[ xX]\](?=\s))+")
 _LINK = re.compile(r"!?\[([^\]\n]{0,400})\]\([^)\n]{0,2000}\)")
-_EMPHASIS = re.compile(r"(\*\*|__|~~|`+|(?<![^\W_])[*_]|[*_](?![^\W_]))")
+# Pairs around words; what stands inside or around an identifier (`__init__`, `ghp_…`, `2*3`) is none.
+_EMPHASIS = re.compile(
+    r"(?<![\w*])(\*{1,3})(?=[^\s*])([^*\n]{0,400}?[^\s*])\1(?![\w*])"
+    r"|(?<!\w)(_{1,3})(?=[^\s_])([^_\n]{0,400}?\s[^_\n]{0,400}?[^\s_])\3(?!\w)"
+    r"|(~~)(?=\S)([^~\n]{0,400}?\S)~~"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text that was taken: `what` of `source`, the title of a transcript. `rows` are its lines as
-    they are shown, with their numbers (none for an entry); `text` is without the record's own headings
-    and says at its end what it leaves out; `address` are the arguments that name it again. `session`
-    is None where OpenCode has it no more."""
+    """A text that was taken: `what` of `source`, the title of a transcript or of the entry.
+
+    `rows` are its lines as they are shown, with their numbers (none for an entry); `text` is without
+    the headings of messages and of text, and says at its end what it leaves out, as `cut` does;
+    `address` are the arguments that name it again. `session` is None where OpenCode has it no more.
+    """
 
     what: str
     source: str
@@ -46,6 +53,12 @@ class Passage:
     entry: entries.Entry | None
     session: Session | None
     address: Mapping[str, str]
+
+    @property
+    def cut(self) -> str:
+        """What the text leaves out, in the words of its end; empty if it is whole."""
+        found = re.search(r"(?:\n\n\[[^\n]* left out\])+$", self.text)
+        return " ".join(found[0].split("\n\n")).strip() if found else ""
 
 
 def take(store: Store, settings: Settings, args: Mapping[str, str]) -> Passage:
@@ -79,11 +92,12 @@ def take(store: Store, settings: Settings, args: Mapping[str, str]) -> Passage:
 def _of_entry(store: Store, entry_id: str) -> Passage:
     entry = entries.get(store, entry_id)
     body = secrets.mask(plain(entry.body))
+    title = secrets.mask(" ".join(plain(entry.title).split()))[:MAX_TITLE]
     return Passage(
-        "an entry", "", (), fitted(body, MAX_BODY, "the entry"),
-        secrets.mask(" ".join(plain(entry.title).split()))[:MAX_TITLE],
+        "an entry", title, (), fitted(body, MAX_BODY, "the entry"), title,
         # For another scope: global, and of a global one the person says which.
-        GLOBAL if entry.scope != GLOBAL else "", entry.kind, entry.tags, origins.of(store, entry.id),
+        GLOBAL if entry.scope != GLOBAL else "", secrets.mask(entry.kind),
+        tuple(map(secrets.mask, entry.tags)), origins.of(store, entry.id),
         entry, None, {"entry": entry.id},
     )  # fmt: skip
 
@@ -176,6 +190,10 @@ def fitted(text: str, most: int, what: str, left: str = "") -> str:
     return text + "".join(f"\n\n[{end}]" for end in ends)
 
 
+def _inside(match: re.Match[str]) -> str:
+    return next(found for found in (match[2], match[4], match[6]) if found is not None)
+
+
 def title_of(text: str) -> str:
     """The first line that says something, without its markup, in at most MAX_TITLE characters; one
     inside a code block only where there is no other."""
@@ -187,7 +205,8 @@ def title_of(text: str) -> str:
         elif not fenced:
             prose.append(line)
     for line in (*prose, *lines):
-        said = " ".join(_EMPHASIS.sub("", _LINK.sub(r"\1", _LEAD.sub("", line))).split())
+        said = _LINK.sub(r"\1", _LEAD.sub("", line)).replace("`", "")
+        said = " ".join(_EMPHASIS.sub(_inside, said).split())
         if sum(char.isalnum() for char in said) < 2:
             continue
         if len(said) <= MAX_TITLE:

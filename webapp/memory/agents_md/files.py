@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from webapp.errors import Conflict, MemoryAppError
@@ -12,6 +13,9 @@ from webapp.opencode.instructions import AGENTS, CLAUDE, CONTEXT
 FAMILY = (AGENTS, CLAUDE, CONTEXT)
 MAX_FILE = 250_000
 """Bytes. A file of that size takes half of the window of most models, and half a second to be parsed."""
+
+SCRATCH = "opencode-memory-"
+"""What is in the name of a file that is still being written."""
 
 
 def unusable(file: Path) -> str:
@@ -24,11 +28,26 @@ def unusable(file: Path) -> str:
         state = file.stat()
         if not state.st_mode & 0o222 or not os.access(file, os.W_OK):
             return f"{file} is write-protected."
-        if state.st_nlink > 1:
+        if state.st_nlink > 1 and state.st_nlink - _own_links(file, state) > 1:
             return f"{file} has another name (a hard link), which a write would part from it."
     if not os.access(file.parent, os.W_OK | os.X_OK):
         return f"The folder {file.parent} is write-protected."
     return ""
+
+
+def leftovers(file: Path) -> list[Path]:
+    """What killed writes of this program left beside a file."""
+    return list(file.parent.glob(f".{file.name}.{SCRATCH}*"))
+
+
+def _own_links(file: Path, state: os.stat_result) -> int:
+    """How many of a file's names are of a write that was killed between two of them."""
+    count = 0
+    with suppress(OSError):
+        for left in leftovers(file):
+            with suppress(FileNotFoundError):
+                count += os.path.samestat(left.lstat(), state)
+    return count
 
 
 def load(file: Path) -> bytes | None:

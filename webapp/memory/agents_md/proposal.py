@@ -12,7 +12,7 @@ from pathlib import Path
 
 from webapp import secrets
 from webapp.errors import Conflict, InvalidInput, SecretRefused
-from webapp.memory.agents_md.files import load
+from webapp.memory.agents_md.files import MAX_FILE, load
 from webapp.memory.agents_md.targets import Target
 
 MAX_TEXT = 8_000
@@ -46,7 +46,8 @@ class Heading:
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """A change as it would be made: `before` is None for a file that is not there. `diff` are the
-    lines of a unified diff, credentials in the lines around it masked; `notes` are sentences."""
+    lines of a unified diff, credentials in the lines around it masked; `added` counts its `+` lines;
+    `notes` are sentences."""
 
     target: Target
     text: str
@@ -68,7 +69,7 @@ def headings(target: Target) -> tuple[Heading, ...]:
         return ()
     places, _ = _sections(before.decode("utf-8"))
     return tuple(
-        Heading(str(number), level, text[:200])
+        Heading(str(number), level, secrets.mask(text)[:200])
         for number, (_, level, text) in enumerate(places[:MAX_HEADINGS])
     )
 
@@ -131,6 +132,12 @@ def check(text: str) -> str:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidInput("The text is not valid Unicode.", "text") from error
+    if not _sections(text)[1]:
+        raise InvalidInput(
+            "A code block, a comment or another block of the text is not closed, so what follows it in"
+            " the file would be part of it. Close it first.",
+            "text",
+        )
     secret = secrets.find(text)
     if secret:
         raise SecretRefused(
@@ -157,6 +164,11 @@ def propose(target: Target, text: str, place: str) -> Proposal:
         raise Conflict(f"{target.problem} Nothing was written.")
     before = load(target.file)
     after = _with(before, text, place, target.file)
+    if len(after) > MAX_FILE:
+        raise Conflict(
+            f"{target.path} would have {len(after):,} bytes with that text; no file of more than"
+            f" {MAX_FILE:,} is written here, as it could not be taken back. Nothing was written."
+        )
     notes = []
     unseen = sorted({match[0] for match in _UNSEEN.finditer(text)})
     if unseen:
@@ -173,7 +185,8 @@ def propose(target: Target, text: str, place: str) -> Proposal:
     for data in (before, after):
         digest.update(b"-" if data is None else hashlib.sha256(data).digest())
     return Proposal(
-        target, text, place, before, after, diff, text.count("\n") + 1, tuple(notes),
+        target, text, place, before, after, diff,
+        sum(line.startswith("+") for line in diff[3:]), tuple(notes),
         digest.hexdigest()[:16],
     )  # fmt: skip
 

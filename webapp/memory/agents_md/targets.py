@@ -49,17 +49,47 @@ def targets(scope: str, session: Session | None, places: Places) -> tuple[Target
     found: list[Target] = []
     home = places.own_config_dir or places.config_dir
     newer = False
-    if scope.startswith("/") and "\0" not in scope:
+    if scope.startswith("/") and not is_path(scope):
+        found.append(_nowhere(scope, "The root of the project"))
+    if scope.startswith("/") and is_path(scope):
+        odd = None
+        if session is not None and not is_path(session.directory):
+            odd = _nowhere(session.directory, "The folder of the session")
+            session = replace(session, directory=scope)
         root = Path("/" + os.path.abspath(scope).lstrip("/"))
         folder = Path(os.path.abspath(session.directory or scope)) if session else root
         told = _told(session, root, folder, places)
         if root != Path("/"):
             newer = _is_newer(session, root, places)
             found += _project(told, root, folder, places, newer)
+        if odd is not None:
+            found.append(odd)
     else:
         told = _told(None, home, home, places)
     found += _home(told, home, places, newer)
     return tuple(found)
+
+
+def is_meant(file: Path, scope: str, places: Places) -> bool:
+    """Whether a file, named as it really is, is an instruction file of a scope: one inside its folder,
+    or one that holds for every project. It need not be one that is offered now."""
+    if file.name not in FAMILY:
+        return False
+    home = os.path.realpath(places.own_config_dir or places.config_dir)
+    if str(file.parent) in (home, os.path.realpath(places.home / ".claude")):
+        return True
+    if not scope.startswith("/") or not is_path(scope):
+        return False
+    root = Path(os.path.realpath(scope))
+    return root != Path("/") and file.is_relative_to(root)
+
+
+def is_path(text: str) -> bool:
+    """Whether the disk could have a file of that name, whatever another program has written there."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _told(session: Session | None, root: Path, folder: Path, places: Places) -> Instructions:
@@ -149,6 +179,17 @@ def _home(told: Instructions, home: Path, places: Places, newer: bool) -> Iterat
         )
     target = _target(told, path, home, allowed, "For every project of this machine", shadow)
     yield replace(target, everywhere=True)
+
+
+def _nowhere(folder: str, where: str) -> Target:
+    """The target of a folder whose name is none, as another program wrote it."""
+    shown = folder.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    path = Path(shown) / AGENTS
+    return Target(
+        hashlib.sha256(os.fsencode(path)).hexdigest()[:12], path, path, where, False, "",
+        problem="No folder can have that name (it holds a NUL or half a character), so there is no such"
+        " file.",
+    )  # fmt: skip
 
 
 def _listed(places: Sequence[str]) -> str:

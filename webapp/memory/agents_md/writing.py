@@ -25,17 +25,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from webapp import secrets as credentials
 from webapp.errors import Busy, Conflict, MemoryAppError, NotFound, PlanChanged, Unreadable
-from webapp.memory.agents_md.files import FAMILY, load, unusable
+from webapp.memory.agents_md.files import SCRATCH, leftovers, load, unusable
 from webapp.memory.agents_md.proposal import Proposal, difference, propose
-from webapp.memory.agents_md.targets import Target
+from webapp.memory.agents_md.targets import Target, is_meant, is_path
+from webapp.settings import Places
 from webapp.store import ReceiptRow, Store, now_ms, private_folder, receipts
 from webapp.store.receipts import Receipt
 
 ACTION = "instructions"
 PATIENCE_S = 5.0
-SCRATCH = "opencode-memory-"
-"""What is in the name of a file that is still being written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class Change:
     """What a receipt tells of a write, and how things stand now.
 
     `state` is `written` (the file is what was written), `former` (it is what it was before),
-    `changed` (somebody wrote to it since) or `unknown` (it cannot be read); `told` says it in words.
+    `changed` (somebody wrote to it since) or `unknown` (it cannot be taken back, for the reason told);
+    `told` says it in words. `measured` is a `diff` of the file and its backup, not one of the receipt.
     """
 
     file: Path
@@ -55,8 +56,13 @@ class Change:
     origin: Mapping[str, Any] = field(default_factory=dict)
     takes_back: int | None = None
     interrupted: bool = False
+    measured: bool = False
     state: str = "unknown"
     told: str = ""
+
+
+class _Moved(Conflict):
+    """The file is not what it was a moment ago; it was left alone."""
 
 
 def write(
@@ -81,10 +87,13 @@ def write(
             "file": str(target.file), "path": str(target.path), "scope": scope,
             "diff": list(fresh.diff), "origin": dict(origin),
         }  # fmt: skip
-        return _replace(
-            store, backups, target.file, fresh.before, fresh.after, actor,
-            (f"Adding {what}", f"Added {what}"), detail, now_ms() if now is None else now,
-        )  # fmt: skip
+        try:
+            return _replace(
+                store, backups, target.file, fresh.before, fresh.after, actor,
+                (f"Adding {what}", f"Added {what}"), detail, now_ms() if now is None else now,
+            )  # fmt: skip
+        except _Moved as error:
+            raise _changed(propose(target, text, place)) from error
 
 
 def _changed(fresh: Proposal) -> PlanChanged:
@@ -96,24 +105,23 @@ def _changed(fresh: Proposal) -> PlanChanged:
 
 
 def take_back(
-    store: Store, backups: Path, receipt: Receipt, actor: str, now: int | None = None
-) -> int:
+    store: Store, backups: Path, places: Places, receipt: Receipt, actor: str, now: int | None = None
+) -> int:  # fmt: skip
     """Puts the former content of a written file back, or removes one that was not there before, and
     returns the number of the receipt of that. Raises Conflict unless the file is still what was
     written; then it was left alone."""
     change, was, is_ = _read(receipt, backups)
     if change is None:
         raise NotFound("That receipt is of no instruction file, so there is nothing to take back.")
-    if os.path.realpath(change.file) != str(change.file) or change.file.name not in FAMILY:
-        raise Conflict(
-            f"{change.file} is a link by now, or no instruction file, so it is left alone."
-        )
+    problem = _off_limits(change, places)
+    if problem:
+        raise Conflict(problem)
     if not change.file.parent.is_dir():
         raise Conflict(f"The folder {change.file.parent} is not there any more.")
     with _locked(change.file.parent):
         current = load(change.file)
         if _digest(current) != is_:
-            raise Conflict(change_of(receipt, backups, change.file).told)
+            raise Conflict(change_of(receipt, backups, places).told)
         former = _former(change, was)
         problem = unusable(change.file)
         if problem:
@@ -123,10 +131,25 @@ def take_back(
             "file": str(change.file), "path": str(change.file), "scope": change.scope,
             "diff": list(difference(change.file, current, former)), "takes_back": receipt.id,
         }  # fmt: skip
-        return _replace(
-            store, backups, change.file, current, former, actor,
-            (f"Taking back {what}", f"Took back {what}"), detail, now_ms() if now is None else now,
-        )  # fmt: skip
+        try:
+            return _replace(
+                store, backups, change.file, current, former, actor,
+                (f"Taking back {what}", f"Took back {what}"), detail, now_ms() if now is None else now,
+            )  # fmt: skip
+        except _Moved as error:
+            raise Conflict(change_of(receipt, backups, places).told) from error
+
+
+def _off_limits(change: Change, places: Places) -> str:
+    """Why the file of a receipt is none that this program would write, or nothing."""
+    if os.path.realpath(change.file) != str(change.file):
+        return f"{change.file} is a link by now, so it is left alone."
+    if not is_meant(change.file, change.scope, places):
+        return (
+            f"{change.file} is no instruction file of {change.scope or 'any project'}, so this receipt"
+            " changes nothing there."
+        )
+    return ""
 
 
 @contextmanager
@@ -224,11 +247,13 @@ def _sync(folder: Path) -> None:
 
 
 def _put(file: Path, before: bytes | None, after: bytes | None) -> None:
-    """Replaces a file whole or not at all. Raises Conflict; then it is as it was."""
+    """Replaces a file whole or not at all. Raises Conflict, and _Moved if it is not `before` any more;
+    then it is as it was. The last look comes after all that may wait: the store, the lock, the disk."""
     scratch = file.with_name(f".{file.name}.{SCRATCH}{random.token_hex(6)}")
     _clear(file)
     try:
         if after is None:
+            _look(file, before)
             file.unlink()
         else:
             # A new file gets the mode that the umask gives any other.
@@ -241,6 +266,7 @@ def _put(file: Path, before: bytes | None, after: bytes | None) -> None:
                 opened.write(after)
                 opened.flush()
                 os.fsync(descriptor)
+            _look(file, before)
             if before is None:
                 _appear(scratch, file)
             else:
@@ -248,7 +274,7 @@ def _put(file: Path, before: bytes | None, after: bytes | None) -> None:
         with suppress(OSError):
             _sync(file.parent)
     except FileExistsError as error:
-        raise Conflict(f"{file} has come to be there meanwhile. Nothing was written.") from error
+        raise _Moved(f"{file} has come to be there meanwhile. Nothing was written.") from error
     except OSError as error:
         raise Conflict(
             f"{file} cannot be written: {error.strerror}. Nothing was changed."
@@ -258,10 +284,15 @@ def _put(file: Path, before: bytes | None, after: bytes | None) -> None:
             scratch.unlink(missing_ok=True)
 
 
+def _look(file: Path, before: bytes | None) -> None:
+    if load(file) != before:
+        raise _Moved(f"{file} was changed meanwhile. Nothing was written.")
+
+
 def _clear(file: Path) -> None:
     """Removes what a killed write left beside a file; the lock is held, so that none goes on."""
     with suppress(OSError):
-        for left in file.parent.glob(f".{file.name}.{SCRATCH}*"):
+        for left in leftovers(file):
             left.unlink()
 
 
@@ -301,21 +332,37 @@ def _attributes(file: Path) -> list[str]:
 # What a receipt tells ----------------------------------------------------------------------------
 
 
-def change_of(receipt: Receipt, backups: Path, file: Path | None = None) -> Change:
+def change_of(receipt: Receipt, backups: Path, places: Places) -> Change:
     """What a receipt of this kind tells, and how the file stands now. Raises NotFound for a receipt
-    of another kind. Nothing in it is trusted: other programs write to the same table."""
+    of another kind.
+
+    Nothing in it is trusted: other programs write to the same table. The difference of a file that can
+    be taken back is made from the file and its backup; only where they are no more those of the write
+    it is what the receipt tells.
+    """
     change, was, is_ = _read(receipt, backups)
     if change is None:
         raise NotFound("That receipt is of no instruction file.")
-    path = file or change.file
+    path = change.file
+    problem = _off_limits(change, places)
+    if problem:
+        return _stands(change, "unknown", problem)
     try:
-        now = _digest(load(path))
+        current = load(path)
     except MemoryAppError as error:
         return _stands(change, "unknown", f"{error.message} So nothing can be taken back here.")
+    now = _digest(current)
     backup = f" Its former text is kept in {change.backup}." if change.backup else ""
     if now == is_:
+        try:
+            former = _former(change, was)
+        except MemoryAppError as error:
+            return _stands(change, "unknown", error.message)
+        change = replace(change, diff=difference(path, former, current), measured=True)
         begun = " The program ended before it could say so." if change.interrupted else ""
         told = f"{path} is still as it was written.{begun}"
+        if former is None:
+            told += " It was not there before, so taking it back removes it whole."
         if not change.is_there:
             told = f"{path} is not there, as this left it.{begun}"
         return _stands(change, "written", told)
@@ -328,12 +375,14 @@ def change_of(receipt: Receipt, backups: Path, file: Path | None = None) -> Chan
         return _stands(change, "former", told)
     if now is None:
         return _stands(
-            change, "changed", f"{path} is not there any more, so nothing was taken back.{backup}"
+            change,
+            "changed",
+            f"{path} is not there any more, so there is nothing to take back.{backup}",
         )
     return _stands(
         change, "changed",
-        f"{path} was changed since, so it was left alone. Take the lines of the difference out by hand."
-        f"{backup}",
+        f"{path} was changed since, so this cannot be taken back as a whole. Take the lines of the"
+        f" difference out by hand.{backup}",
     )  # fmt: skip
 
 
@@ -353,17 +402,19 @@ def _read(
         receipt.action != ACTION
         or not isinstance(file, str)
         or not os.path.isabs(file)
-        or "\0" in file
+        or not is_path(file)
         or not isinstance(diff, list)
         or not all(value is None or isinstance(value, str) for value in (name, was, is_))
         or (isinstance(name, str) and name != os.path.basename(name))
     ):
         return None, None, None
+    shown = credentials.mask("\n".join(map(str, diff))).split("\n")
     return (
         Change(
             Path(file), backups / name if isinstance(name, str) else None, was is not None,
-            is_ is not None, tuple(map(str, diff)), scope if isinstance(scope, str) else "",
-            origin if isinstance(origin, dict) else {}, number if isinstance(number, int) else None,
+            is_ is not None, tuple(shown), scope if isinstance(scope, str) else "",
+            origin if isinstance(origin, dict) else {},
+            number if type(number) is int and 0 < number < 2**63 else None,
             detail.get("interrupted") is True,
         ),
         was, is_,
@@ -380,7 +431,7 @@ def _former(change: Change, was: str | None) -> bytes | None:
         raise Conflict(f"The backup cannot be used: {error.message}") from error
     if _digest(data) != was:
         raise Conflict(
-            f"The backup {change.backup} is not there or is not what was kept, so nothing was taken back."
-            " Take the lines of the difference out by hand."
+            f"The backup {change.backup} is not there or is not what was kept, so nothing can be taken"
+            " back. Take the lines of the difference out by hand."
         )
     return data
