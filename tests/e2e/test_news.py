@@ -79,9 +79,7 @@ def test_what_is_new_is_told_within_three_seconds_and_the_place_is_kept(
     page.wait_for_function("!window.stayed")
     expect(page.locator("#news")).to_be_hidden()
     if path.startswith(("/sessions/", "/transcripts/")):
-        expect(
-            page.locator(".msg .said, .row code").filter(has_text="Three.")
-        ).to_be_in_viewport()
+        expect(page.locator(".msg .said, .row code").filter(has_text="Three.")).to_be_in_viewport()
 
 
 def test_a_hidden_page_does_not_ask_and_a_page_shown_again_does(
