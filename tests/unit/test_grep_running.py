@@ -45,7 +45,8 @@ def test_what_was_found_is_told_while_the_rest_is_read(search: Callable[..., Sea
     one = search()
     thread = threading.Thread(target=one.run, args=(60,))
     thread.start()
-    until(lambda: one.result().count == 1)
+    # The hits of a batch are told a moment before its bytes are counted as read.
+    until(lambda: one.result().count == 1 and one.result().searched > 0)
     found = one.result()
     assert [file.transcript.id for file in found.files] == ["new"]
     assert found.running and not found.complete
