@@ -216,8 +216,9 @@ def _is_connector_webhook(match: re.Match[str]) -> bool:
 
 _SIGNATURE = r"(?:[?&;]|\\u0026)sig="
 _SIGNED_BODY = re.compile(
-    rf"""((?:(?!{_SIGNATURE})(?:[^\s"'`<>\\]|\\/|\\u0026))*+)"""
-    rf"({_SIGNATURE}(?:[A-Za-z0-9_%]|{_DASH}){{20,}}+)?+"
+    rf"""((?:(?!{_SIGNATURE})(?:[^\s"'`<>\\]|\\/|\\u0026))*)"""
+    # Not possessive: Python 3.11.2 goes wrong there (gh-106052), and an optional end never looks back.
+    rf"({_SIGNATURE}(?:[A-Za-z0-9_%]|{_DASH}){{20,}}+)?"
 )
 
 
@@ -250,7 +251,7 @@ _RULES: tuple[_Rule, ...] = (
         "GitLab token",
         "glpat-",
         _lead("glpat-", f"{_BASE64URL}{{20}}"),
-        re.compile(rf"({_BASE64URL}*+)(?:\.[0-9a-z]{{2}}\.?[0-9a-z]{{7}}(?!{_BASE62}))?+"),
+        re.compile(rf"({_BASE64URL}*+)(?:\.[0-9a-z]{{2}}\.?[0-9a-z]{{7}}(?!{_BASE62}))?"),
         _is_gitlab_token,
     ),
     *(
