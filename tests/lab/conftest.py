@@ -16,9 +16,12 @@ import pytest
 
 LAB = Path(__file__).parents[3] / "shared" / "opencode-lab"
 BINARY = os.environ.get("OPENCODE_BIN", "")
-NEEDS_LAB = [
+NEEDS_OPENCODE = [
     pytest.mark.opencode,
     pytest.mark.skipif(not BINARY, reason="needs a real OpenCode: set OPENCODE_BIN to its binary"),
+]
+NEEDS_LAB = [
+    *NEEDS_OPENCODE,
     pytest.mark.skipif(not LAB.is_dir(), reason=f"the OpenCode lab is not at {LAB}"),
 ]
 

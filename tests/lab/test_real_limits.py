@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.lab.conftest import BINARY, NEEDS_OPENCODE
 from webapp import settings as setting_table
 from webapp.opencode import (
     History,
@@ -35,12 +36,7 @@ from webapp.opencode import (
     seen_by_model,
 )
 
-BINARY = os.environ.get("OPENCODE_BIN", "")
-
-pytestmark = [
-    pytest.mark.opencode,
-    pytest.mark.skipif(not BINARY, reason="needs a real OpenCode: set OPENCODE_BIN to its binary"),
-]
+pytestmark = NEEDS_OPENCODE
 
 MODELS: dict[str, dict[str, int]] = {
     "narrow": {"context": 50_000, "output": 8_000},

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from webapp.opencode.disk import exists, head, shown, upwards
+from webapp.opencode.disk import exists, head, upwards
 from webapp.opencode.records import Session
+from webapp.opencode.values import bindable
 from webapp.settings import Places
 
 MAX_CONFIG = 1_048_576
@@ -83,7 +84,7 @@ def read_config(session: Session, worktree: Path | None, places: Places) -> Conf
         problems.append(f"The session's folder {folder} is not there, or may not be entered.")
     root = _root(folder, worktree, problems)
     documents = [*_documents(places, folder, root, problems)]
-    return Config(folder, root, tuple(documents), tuple(shown(problem) for problem in problems))
+    return Config(folder, root, tuple(documents), tuple(bindable(problem) for problem in problems))
 
 
 def _root(folder: Path, worktree: Path | None, problems: list[str]) -> Path:

@@ -58,8 +58,3 @@ def upwards(folder: Path, root: Path) -> Iterator[Path]:
         yield candidate
         if candidate == root:
             return
-
-
-def shown(text: str) -> str:
-    """Text that can be encoded: a path may hold bytes that are no UTF-8."""
-    return text.encode("utf-8", "replace").decode()

@@ -26,11 +26,11 @@ from pathlib import Path
 
 from webapp.opencode.config import Config
 from webapp.opencode.database import columns
-from webapp.opencode.disk import exists, head, shown, upwards
+from webapp.opencode.disk import exists, head, upwards
 from webapp.opencode.modelview import estimate
 from webapp.opencode.patterns import Effort, Matches, is_literal, match
 from webapp.opencode.records import Session
-from webapp.opencode.values import release
+from webapp.opencode.values import bindable, release
 from webapp.settings import Places
 
 MAX_TEXT = 65_536
@@ -152,7 +152,7 @@ def instructions(
     return Instructions(
         items=tuple(look.items), shadowed=tuple(look.shadowed), baseline=baseline,
         difference=difference, difference_cut=more, newer=newer, root=config.root,
-        problems=tuple(dict.fromkeys(shown(one) for one in (*config.problems, *look.problems))),
+        problems=tuple(dict.fromkeys(bindable(one) for one in (*config.problems, *look.problems))),
     )  # fmt: skip
 
 
@@ -192,7 +192,7 @@ class _Look:
 
     def shade(self, place: str, rule: Rule, reason: str) -> None:
         if len(self.shadowed) < MAX_ITEMS:
-            self.shadowed.append(Shadowed(shown(place), rule, shown(reason)))
+            self.shadowed.append(Shadowed(bindable(place), rule, bindable(reason)))
 
 
 def _upward(name: str, folder: Path, root: Path) -> tuple[list[Path], str]:
@@ -299,7 +299,7 @@ def _entries(look: _Look) -> list[_Entry]:
                 " does not start with it."
             )
             continue
-        found = [_Entry(shown(entry), shown(document.source)) for entry in listed]
+        found = [_Entry(bindable(entry), bindable(document.source)) for entry in listed]
         if document.is_global:
             for entry in merged:
                 look.shade(
@@ -414,11 +414,11 @@ def _nowhere(look: _Look, wanted: str) -> str:
 
 
 def _read(place: str, rule: Rule, found_by: str) -> Instruction:
-    link = shown(os.path.realpath(place)) if os.path.islink(place) else ""
+    link = bindable(os.path.realpath(place)) if os.path.islink(place) else ""
     problems = []
     got = head(place, MAX_TEXT)
     there = os.path.lexists(place)
-    place, found_by = shown(place), shown(found_by)
+    place, found_by = bindable(place), bindable(found_by)
     if isinstance(got, str):
         return Instruction(
             place, rule, found_by, there, False, link, exact=False, problems=(f"{place} {got}",)
@@ -545,7 +545,7 @@ def _snapshot_files(stored: str | None) -> tuple[tuple[str, str], ...] | None:
         path, content = file.get("path"), file.get("content")
         if not isinstance(path, str) or not isinstance(content, str):
             return None
-        files.append((shown(path), shown(content)))
+        files.append((bindable(path), bindable(content)))
     return tuple(files)
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from webapp.opencode.config import Config, within
-from webapp.opencode.disk import head, shown
+from webapp.opencode.disk import head
 from webapp.opencode.modelview import Model
-from webapp.opencode.values import release
+from webapp.opencode.values import bindable, release
 from webapp.settings import Places
 
 OUTPUT_TOKENS = 32_000
@@ -127,7 +127,7 @@ def find_limits(
         most = max(most, OUTPUT_TOKENS)
     return Limits(
         model, context, values.get("input", 0), values.get("output", 0), most, auto, reserved,
-        shown(source), tuple(map(shown, reasons)), tuple(map(shown, remarks)),
+        bindable(source), tuple(map(bindable, reasons)), tuple(map(bindable, remarks)),
     )  # fmt: skip
 
 

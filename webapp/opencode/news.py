@@ -151,7 +151,8 @@ def newest(
     """
     found: list[list[Key]] = []
     complete = True
-    for table in _runtimes(connection):
+    tables = _runtimes(connection)
+    for table in tables:
         keys: list[Key] = []
         for key in _newest(connection, table, session_id):
             if is_known(key.id):
@@ -161,12 +162,16 @@ def newest(
                 break
             keys.append(key)
         found.append(keys[::-1])
+    merged = list(heapq.merge(*found, key=lambda key: key.created_at))
+    if "message" not in tables:
+        return tuple(merged), complete
     merged = [
         key
-        for key in heapq.merge(*found, key=lambda key: key.created_at)
+        for key in merged
         if key.table == "message" or not _is_noted_twice(connection, session_id, key)
     ]
-    if any(key.table == "session_message" for key in merged) and _is_older(connection, session_id):
+    has_newer = any(key.table == "session_message" for key in merged)
+    if has_newer and any(_newest(connection, "message", session_id)):
         counted = {(key.table, key.rowid) for key in message_keys(connection, session_id)}
         merged = [key for key in merged if (key.table, key.rowid) in counted]
     return tuple(merged), complete
@@ -175,8 +180,6 @@ def newest(
 def _is_noted_twice(connection: sqlite3.Connection, session_id: str, key: Key) -> bool:
     """Whether a row is a switch of the older runtime that 1.14 to 1.17 noted at the very time of a
     message. Asked row by row, so that all keys of a session need be read for other rows only."""
-    if "message" not in _runtimes(connection):
-        return False
     return bool(
         connection.execute(
             "SELECT 1 FROM session_message s WHERE s.rowid = ? AND CAST(s.type AS TEXT) IN"
@@ -188,11 +191,8 @@ def _is_noted_twice(connection: sqlite3.Connection, session_id: str, key: Key) -
 
 
 def _runtimes(connection: sqlite3.Connection) -> list[str]:
-    return [name for name in ("message", "session_message") if name in message_tables(connection)]
-
-
-def _is_older(connection: sqlite3.Connection, session_id: str) -> bool:
-    return "message" in _runtimes(connection) and any(_newest(connection, "message", session_id))
+    tables = message_tables(connection)
+    return [name for name in ("message", "session_message") if name in tables]
 
 
 def _newest(connection: sqlite3.Connection, table: str, session_id: str) -> Iterator[Key]:

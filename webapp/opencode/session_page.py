@@ -12,6 +12,7 @@ from webapp.errors import NotFound
 from webapp.opencode.database import columns
 from webapp.opencode.records import Message, Session
 from webapp.opencode.sessions import Key, messages
+from webapp.opencode.values import bindable
 
 PAGE = 50
 MAX_TODOS = 500
@@ -122,7 +123,7 @@ def message_of_part(connection: sqlite3.Connection, part_id: str) -> str | None:
     if {"id", "message_id"} <= columns(connection, "part"):
         for (message_id,) in connection.execute(
             "SELECT message_id FROM part WHERE id = ?",
-            (part_id.encode("utf-8", "replace").decode(),),
+            (bindable(part_id),),
         ):
             return str(message_id)
     head, slash, _ = part_id.rpartition("/")
@@ -141,14 +142,14 @@ def todos(connection: sqlite3.Connection, session_id: str) -> list[Todo]:
         for row in connection.execute(
             f"SELECT content, {status}, {priority} FROM todo WHERE session_id = ? ORDER BY {order}"
             f" LIMIT {MAX_TODOS}",
-            (session_id.encode("utf-8", "replace").decode(),),
+            (bindable(session_id),),
         )
     ]
 
 
 def growth(connection: sqlite3.Connection, session_id: str, keys: Sequence[Key]) -> Growth:
     """How the context grew over these messages, which are all of the session's."""
-    session_id = session_id.encode("utf-8", "replace").decode()
+    session_id = bindable(session_id)
     facts: dict[tuple[str, int], tuple[Any, ...]] = {}
     for table, wanted, compaction in (
         ("message", "", "CASE WHEN ok THEN json_type(d, '$.summary') = 'true' END"),
@@ -187,13 +188,7 @@ def context_size(tokens: Any) -> int:
     input, output and both kinds of cache); 0 where nothing is told."""
     if not isinstance(tokens, dict):
         return 0
-    cache = tokens.get("cache")
-    held = cache if isinstance(cache, dict) else {}
-    return _count(tokens.get("total")) or sum(
-        map(
-            _count, (tokens.get("input"), tokens.get("output"), held.get("read"), held.get("write"))
-        )
-    )
+    return _count(tokens.get("total")) or all_kinds({**tokens, "reasoning": 0})
 
 
 def all_kinds(tokens: dict[str, Any]) -> int:

@@ -57,7 +57,7 @@ def show(session_id: str, message_id: str = "") -> Any:
         }
         todos = () if is_fragment else session_page.todos(connection, session.id)
         growth = None if is_fragment else session_page.growth(connection, session.id, keys)
-    transcript = _transcript(session.id)
+    transcript = library.get_ours(current.record_store(), settings, session.id)
     # In the order of the session, as the marks are; a row that went meanwhile has no message.
     in_order = sorted(shown, key=lambda one: numbers.get(one, 0))
     revert = session.revert or {}
@@ -85,7 +85,7 @@ def session_of(session_id: str) -> tuple[Session, list[str]]:
     session, problems = find_session(databases, session_id)
     if session is not None:
         return session, problems
-    transcript = _transcript(session_id)
+    transcript = library.get_ours(current.record_store(), settings, session_id)
     details: dict[str, Any] = {}
     if transcript is not None:
         details["back"] = url_for("transcripts.first", session_id=session_id)
@@ -103,14 +103,6 @@ def session_of(session_id: str) -> tuple[Session, list[str]]:
         + (" any more; its transcript is kept." if details else ". Look for it in the list."),
         **details,
     )
-
-
-def _transcript(session_id: str) -> library.Transcript | None:
-    try:
-        found = library.get(current.record_store(), current.settings(), session_id)
-    except NotFound:
-        return None
-    return found if found.ours else None
 
 
 def _revert(desk: Desk, session: Session) -> Any:

@@ -509,6 +509,15 @@ def get(store: Store, settings: Settings, session_id: str) -> Transcript:
     raise NotFound(f"There is no transcript of a session {session_id[:60]}.")
 
 
+def get_ours(store: Store, settings: Settings, session_id: str) -> Transcript | None:
+    """The transcript that we wrote of a session, or None."""
+    try:
+        found = get(store, settings, session_id)
+    except NotFound:
+        return None
+    return found if found.ours else None
+
+
 def titles(store: Store, settings: Settings, ids: Sequence[str]) -> Mapping[str, str]:
     """The titles of some exported sessions by their ids, also of removed ones; of those that only
     another program wrote there is none."""

@@ -10,7 +10,6 @@ from typing import Any
 from flask import url_for
 
 from webapp import secrets
-from webapp.errors import NotFound
 from webapp.opencode import (
     Compaction,
     Excerpts,
@@ -192,7 +191,7 @@ def context_view(
         )
     shown = _middle_out(_groups(history.items))
     pruned = [item for item in history.items if item.pruned]
-    transcript = _transcript(settings, store, session)
+    transcript = library.get_ours(store, settings, session.id)
     wanted = {item.part_id for group in shown for item in group or ()}
     wanted |= {item.part_id for item in pruned} | set(context.order)
     lines = files.first_lines(transcript.path, wanted) if transcript is not None else {}
@@ -315,14 +314,6 @@ def _masked(text: str, mask: bool) -> str:
 def _source(item: Instruction, mask: bool) -> Source:
     text, cut = _excerpt(item.text, mask)
     return Source(item, text, cut + item.cut)
-
-
-def _transcript(settings: Settings, store: Store, session: Session) -> library.Transcript | None:
-    try:
-        item = library.get(store, settings, session.id)
-    except NotFound:
-        return None
-    return item if item.ours else None
 
 
 def _groups(items: Sequence[Item]) -> list[list[Item]]:
