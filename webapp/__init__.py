@@ -25,7 +25,7 @@ def create_app(settings: Settings) -> Flask:
     from flask import Flask
     from jinja2 import StrictUndefined
 
-    from webapp import pages
+    from webapp import api, pages
     from webapp.store import Store
     from webapp.transcripts.watch import Watcher
     from webapp.web import current, filters, guards, render
@@ -55,5 +55,6 @@ def create_app(settings: Settings) -> Flask:
     render.init_app(app)
     filters.init_app(app)
     pages.init_app(app)
+    api.init_app(app)
     app.jinja_env.globals["version"] = __version__
     return app
