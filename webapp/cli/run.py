@@ -94,6 +94,7 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
 
     from webapp import create_app
     from webapp.web import current
+    from webapp.web.guards import MAX_BODY
 
     host = _loopback(settings.host)
     sock = _bound(host, settings.port)
@@ -113,7 +114,7 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
         keeper.start()
     server = create_server(
         app, sockets=[sock], threads=THREADS, ident=None, channel_timeout=60,
-        max_request_body_size=4 * 1024 * 1024, clear_untrusted_proxy_headers=True,
+        max_request_body_size=MAX_BODY, clear_untrusted_proxy_headers=True,
     )  # fmt: skip
     shown = f"[{host}]" if ":" in host else host
     link = f"http://{shown}:{port}/"

@@ -24,10 +24,10 @@ from typing import Any, TypeVar
 
 from webapp.errors import InvalidInput, MemoryAppError, Unreadable
 from webapp.opencode.database import columns, plain, reading
+from webapp.opencode.requests import first_request
 from webapp.opencode.sessions import count_messages, message_tables, without_id
 from webapp.opencode.values import (
     as_number,
-    as_object,
     as_text,
     as_when,
     bindable,
@@ -701,53 +701,10 @@ def _look(layout: _Layout, item: Item) -> Item:
     if sums and not item.cost and (item.tokens is None or not item.tokens.total):
         item = replace(item, cost=cost, tokens=_tokens(tokens), partial=more)
     if not item.title or PLACEHOLDER.fullmatch(item.title):
-        item = replace(item, request=_first_request(layout, item.id))
+        item = replace(
+            item, request=first_request(layout.connection, layout.messages, item.id, REQUEST)
+        )
     return item
-
-
-def _first_request(layout: _Layout, session_id: str) -> str:
-    """The first text that a person wrote in a session, empty when there is none. JSON that does not
-    parse is given as it is."""
-    # An escape in JSON may be half a character, which no page can be made of.
-    return bindable(_as_written(layout, session_id))
-
-
-def _as_written(layout: _Layout, session_id: str) -> str:
-    name, connection = (bindable(session_id),), layout.connection
-    if "message" in layout.messages:
-        for exact_id, raw in connection.execute(
-            "SELECT CAST(id AS BLOB), CAST(data AS TEXT) FROM message WHERE session_id = ?"
-            " ORDER BY time_created, id LIMIT 5",
-            name,
-        ):
-            data = as_object(as_text(raw)) or {}
-            if "unreadable" in data:
-                return as_text(raw)[:REQUEST]
-            if data.get("role") != "user":
-                continue
-            for (stored,) in connection.execute(
-                "SELECT CAST(data AS TEXT) FROM part WHERE message_id = CAST(? AS TEXT)"
-                " ORDER BY id LIMIT 20",
-                (exact_id,),
-            ):
-                part = as_object(as_text(stored)) or {}
-                if "unreadable" in part:
-                    return as_text(stored)[:REQUEST]
-                text = part.get("text")
-                hidden = part.get("synthetic") or part.get("ignored")
-                if part.get("type") == "text" and isinstance(text, str) and not hidden:
-                    return text.strip()[:REQUEST]
-    if "session_message" in layout.messages:
-        order = "seq" if "seq" in columns(connection, "session_message") else "time_created"
-        for (stored,) in connection.execute(
-            "SELECT CAST(data AS TEXT) FROM session_message WHERE session_id = ? AND type = 'user'"
-            f" ORDER BY {order} LIMIT 1",
-            name,
-        ):
-            data = as_object(as_text(stored)) or {}
-            text = data.get("text")
-            return (text.strip() if isinstance(text, str) else as_text(stored))[:REQUEST]
-    return ""
 
 
 def _marks(values: Sequence[object]) -> str:

@@ -10,6 +10,10 @@ from flask import Flask, Response, request
 from webapp.errors import Refused
 from webapp.settings import Settings
 
+MAX_BODY = 64 * 1024 * 1024
+"""Bytes of a request that the server takes at all; most pages take far less. A conversation of a million
+tokens, which OpenCode sends to be compacted, is some 4 MB of text, and older versions send images too."""
+
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
