@@ -7,6 +7,7 @@ do they stand in the names of the tests, which get into reports: tables are numb
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -385,6 +386,11 @@ def test_overlapping_findings_become_one_that_covers_both(
     assert mask(text) == masked
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 11, 5),
+    reason="this Python's re takes five dashes too many after a possessive group (gh-106052), so that the"
+    " key is masked as one with the token; a greedy group took 680 MB for a line of 5 MB",
+)
 @pytest.mark.parametrize(
     "token",
     ["sk-" + MIXED * 3, JWT, "glpat-" + MIXED * 3, GITHUB],
