@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import exporting, library, process, reading, searching, sessions
+from bench import agents, exporting, library, process, reading, searching, sessions
 from bench.measure import Row, table
 from bench.place import Place
 
@@ -33,6 +33,8 @@ MEASURES: dict[str, Callable[[Place], Iterator[Row]]] = {
     "crowd": library.starve,
     "export": exporting.export,
     "sessions": sessions.pages,
+    "tools": agents.tools,
+    "compaction": agents.compaction,
     "memory": process.memory,
 }
 
