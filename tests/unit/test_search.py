@@ -690,3 +690,39 @@ def test_words_of_the_same_stem_are_marked(term: str, text: str, marked: list[st
     found = mark(text, [term])
     assert re.findall(f"{MARK_ON}(.*?){MARK_OFF}", found) == marked
     assert found.replace(MARK_ON, "").replace(MARK_OFF, "") == text
+
+
+@pytest.mark.parametrize("text", ["deploy", "deploy cache", "cache nothing", "Deploys the CACHE"])
+@pytest.mark.parametrize("scope", ["/a", "/b", "global"])
+def test_matches_picked_out_by_a_list_are_those_that_were_looked_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch, text: str, scope: str
+) -> None:
+    chance = random.Random(5)
+    words = ["deploy", "deploys", "cache", "the", "other", "words", "here"]
+    for number in range(150):
+        entries.save(store, entries.draft(
+            scope=chance.choice(["/a", "/b", "/c", "global"]), kind="fact", title=f"{number}",
+            body=" ".join(chance.choices(words, k=chance.randint(1, 30))),
+            expires_at=NOW + 1 if number % 9 == 0 else None, now=NOW - number // 2,
+        ), "x", NOW - number // 2)  # fmt: skip
+
+    def pages() -> list[Any]:
+        found = []
+        for offset in (0, 7, 300):
+            query = SearchQuery(text, scope=scope, limit=7, offset=offset)
+            result = search(store, query, NOW + 2)
+            found.append((
+                {(hit.entry.id, hit.tier, hit.title, hit.snippet) for hit in result.hits},
+                result.total, result.partial, result.has_more,
+            ))  # fmt: skip
+        return found
+
+    looked_up = pages()
+    monkeypatch.setattr("webapp.memory.search.MATCHES", 0)
+    assert pages() == looked_up
+    newest = search(store, SearchQuery(scope=scope, limit=9, offset=3), NOW + 2)
+    every = search(store, SearchQuery(scope=scope, limit=150), NOW + 2)
+    assert newest.hits == every.hits[3:12]
+    assert [h.entry.updated_at for h in every.hits] == sorted(
+        (h.entry.updated_at for h in every.hits), reverse=True
+    )
