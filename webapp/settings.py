@@ -63,6 +63,10 @@ TABLE: tuple[Setting, ...] = (
         "auto_sweep", bool, True,
         "Cleanup by itself, by retention_days and max_sessions if they are set.",
     ),
+    Setting(
+        "inject", bool, False,
+        "Install also puts the inventory before every call of a model.",
+    ),
     Setting("mask", bool, True, "Mask credentials where transcript text is shown."),
 )  # fmt: skip
 
@@ -148,6 +152,7 @@ class Settings:
     keep_recent: int
     max_sessions: int
     auto_sweep: bool
+    inject: bool
     mask: bool
     origins: Mapping[str, str] = field(default_factory=dict)
     places: Places = field(default_factory=lambda: places({}))

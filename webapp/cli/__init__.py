@@ -63,6 +63,8 @@ def _tell(error: MemoryAppError, given: Sequence[str]) -> int:
 MODULES = {
     "run": ("serve", "demo", "doctor", "mcp"),
     "entries": ("save", "search", "list", "show", "forget", "restore", "stats"),
+    "agents": ("known", "continue", "recall", "remember"),
+    "install": ("install", "uninstall"),
     "transcripts": ("export", "transcripts", "read", "grep", "cleanup"),
 }
 """Where each command is. Only the module of the one that is asked for is imported: all of them take a

@@ -279,6 +279,17 @@ def _plan_text(plan: Plan) -> str:
     return "\n".join(lines)
 
 
+def _applied(words: tuple[str, ...]) -> str | None:
+    """The fingerprint in `apply FINGERPRINT`, as a slash command gives it: in one word or in several."""
+    given = " ".join(words).split()
+    if not given:
+        return None
+    if len(given) != 2 or given[0] != "apply":
+        raise InvalidInput(f"“{' '.join(given)[:40]}” is nothing to do. Say nothing for a dry run, or: "
+                           "apply FINGERPRINT")  # fmt: skip
+    return given[1]
+
+
 def _undo(run: Run, receipt: int) -> None:
     with run.store() as store:
         done, problems = cleanup.undo_receipt(store, run.settings, receipt, run.settings.user)
@@ -290,6 +301,7 @@ def _undo(run: Run, receipt: int) -> None:
 
 
 @command("opencode-memory cleanup --retention-days 90", name="cleanup")
+@click.argument("words", nargs=-1, metavar="[apply FINGERPRINT]")
 @click.option("--session", "sessions", multiple=True, help="Name a session to remove.")
 @click.option("--retention-days", type=click.IntRange(0, 1_000_000), help="0 is off.")
 @click.option("--max-sessions", type=click.IntRange(0, 1_000_000), help="Per project; 0 is off.")
@@ -302,6 +314,7 @@ def _undo(run: Run, receipt: int) -> None:
 def cleanup_command(
     run: Run, sessions: tuple[str, ...], retention_days: int | None, max_sessions: int | None,
     keep_recent: int | None, everywhere: bool, fingerprint: str | None, undo: int | None,
+    words: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Shows which transcripts a cleanup would remove, or applies a plan by its fingerprint.
 
@@ -311,6 +324,7 @@ def cleanup_command(
     if undo is not None:
         _undo(run, undo)
         return
+    fingerprint = _applied(words) or fingerprint
     options = Options(
         tuple(dict.fromkeys(sessions)),
         settings.retention_days if retention_days is None else retention_days,

@@ -74,12 +74,14 @@ def pointer(store: Store, settings: Settings, session_id: str) -> Pointer:
     )  # fmt: skip
 
 
-def text(found: Pointer, retrieval: bool = True) -> str:
+COMPACTED = "The context was compacted; nothing is lost."
+
+
+def text(found: Pointer, retrieval: bool = True, opening: str = COMPACTED) -> str:
     """The pointer in words for a model, some 120 tokens beside the last request. Credentials are
     masked. Without `retrieval` no tool is named that is not offered."""
     lines = [
-        f"The context was compacted; nothing is lost. The full record of this session is"
-        f" {found.path} ({_count(found.lines)}).",
+        f"{opening} The full record of this session is {found.path} ({_count(found.lines)}).",
     ]
     if found.summary is not None:
         lines[0] += (
