@@ -153,9 +153,8 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
         server.close()
 
 
-@command("opencode-memory serve --port 4750 --open", host="host", port="port")
+@command("opencode-memory serve --port 4750 --open", host="host")
 @click.option("--host", metavar="ADDRESS", help="A loopback address; by default 127.0.0.1.")
-@click.option("--port", metavar="NUMBER", help="By default 4748; 0 picks a free one.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
 @click.option("--no-auth", is_flag=True, help="No sign-in: everybody on this machine may come in.")
 def serve(run: Run, open_browser: bool, no_auth: bool) -> None:
@@ -163,8 +162,7 @@ def serve(run: Run, open_browser: bool, no_auth: bool) -> None:
     serve_app(run, run.settings, open_browser)
 
 
-@command("opencode-memory demo --port 0", port="port")
-@click.option("--port", metavar="NUMBER", help="By default 4748; 0 picks a free one.")
+@command("opencode-memory demo --port 0")
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
 def demo(run: Run, open_browser: bool) -> None:
     """Serves invented data from a temporary folder, which is removed at the end."""
