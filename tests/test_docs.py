@@ -15,7 +15,7 @@ from webapp.settings import TABLE, Settings
 
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
 CONTEXT = click.Context(cli)
-SHARED = {"--db", "--data-dir", "--opencode-db", "--scope", "--json", "--help"}
+SHARED = {"--db", "--data-dir", "--opencode-db", "--port", "--scope", "--json", "--help"}
 
 
 @pytest.mark.parametrize("name", cli.list_commands(CONTEXT))

@@ -67,6 +67,9 @@ TABLE: tuple[Setting, ...] = (
         "inject", bool, False,
         "Install also puts the inventory before every call of a model.",
     ),
+    Setting(
+        "keep_serving", bool, True, "The tools start the web server when it does not run.",
+    ),
     Setting("mask", bool, True, "Mask credentials where transcript text is shown."),
 )  # fmt: skip
 
@@ -153,6 +156,7 @@ class Settings:
     max_sessions: int
     auto_sweep: bool
     inject: bool
+    keep_serving: bool
     mask: bool
     origins: Mapping[str, str] = field(default_factory=dict)
     places: Places = field(default_factory=lambda: places({}))

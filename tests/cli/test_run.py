@@ -163,7 +163,7 @@ def test_a_second_server_on_the_port_of_a_first_does_not_start(
     assert port
     second = program("serve", "--port", port[1])
     assert second.code == 2
-    assert "Is the program running already?" in second.sentence
+    assert f"is served already. It runs at {first.url}" in second.sentence
     assert first.get("healthz")[0] == 200
 
 
@@ -347,7 +347,7 @@ def test_serve_exports_a_session_by_itself_once_it_was_compacted(
     folder = program.home / ".local/share/opencode-memory"
     server = serve("--opencode-db", str(newest_db))
     time.sleep(4)
-    assert not folder.exists()
+    assert [path.name for path in folder.iterdir()] == ["server.json"]
     with closing(sqlite3.connect(newest_db)) as db, db:
         db.execute(
             "UPDATE message SET time_created = ?, time_updated = ?,"

@@ -82,7 +82,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
             store, entries.draft(scope="global", kind="gotcha", title="Ports clash", body="x"), "ann"
         )  # fmt: skip
     command = [sys.executable, "-m", "webapp", "mcp"]
-    server = {"type": "local", "command": command, "environment": {"PYTHONPATH": str(ROOT)}}
+    server = {
+        "type": "local",
+        "command": command,
+        "environment": {"PYTHONPATH": str(ROOT), "OPENCODE_MEMORY_KEEP_SERVING": "0"},
+    }
     with play(folder, SCENARIO, {"mcp": {"memory": server}}) as played:
         talk = [request for request in played.requests() if request["body"].get("tools")]
         yield Lab(store, root / "shop", talk)

@@ -69,7 +69,8 @@ def connect(tmp_path: Path, project: Path) -> Iterator[Callable[..., Client]]:
         own = {k: v for k, v in os.environ.items() if not k.startswith(("OPENCODE", "XDG_"))}
         process = subprocess.Popen(
             [sys.executable, "-m", "webapp", "mcp"], cwd=project / "src", text=True,
-            env={**own, "HOME": str(home), "PYTHONPATH": str(ROOT), **env},
+            env={**own, "HOME": str(home), "PYTHONPATH": str(ROOT),
+                 "OPENCODE_MEMORY_KEEP_SERVING": "0", **env},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         started.append(process)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from flask import request_finished
 
+from webapp import __version__
 from webapp import settings as setting_table
 from webapp.settings import Settings
 from webapp.web import current
@@ -71,7 +74,13 @@ def test_healthz_answers_without_secrets_or_paths(site: Any) -> None:
     answer = site.get("/healthz")
     assert answer.status == 200
     assert answer.headers["Content-Type"] == "application/json"
-    assert answer.body == b'{"ok":true}\n'
+    told = json.loads(answer.body)
+    assert told == {
+        "ok": True,
+        "name": "opencode-memory",
+        "version": __version__,
+        "pid": os.getpid(),
+    }
 
 
 def test_health_and_static_files_never_wait_for_the_store(site: Any) -> None:

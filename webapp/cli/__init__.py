@@ -61,7 +61,7 @@ def _tell(error: MemoryAppError, given: Sequence[str]) -> int:
 
 
 MODULES = {
-    "run": ("serve", "demo", "doctor", "mcp"),
+    "run": ("serve", "demo", "status", "stop", "doctor", "mcp"),
     "entries": ("save", "search", "list", "show", "forget", "restore", "stats"),
     "agents": ("known", "continue", "recall", "remember"),
     "install": ("install", "uninstall"),

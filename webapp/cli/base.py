@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from webapp.store import Store
 
-GLOBALS = ("db", "data_dir", "opencode_db", "scope", "as_json")
+GLOBALS = ("db", "data_dir", "opencode_db", "port", "scope", "as_json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,9 @@ def _global_options() -> list[click.Option]:
         click.Option(["--db"], metavar="FILE", help="The memory database."),
         click.Option(["--data-dir"], metavar="DIR", help="Folder of memory.db and transcripts."),
         click.Option(["--opencode-db"], metavar="FILE", help="OpenCode's database."),
+        click.Option(
+            ["--port"], metavar="NUMBER", help="The page's port; by default 4748, 0 picks a free one."
+        ),
         click.Option(
             ["--scope"], metavar="PATH|global",
             help="The project to work in; by default the git worktree of this folder.",

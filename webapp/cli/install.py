@@ -52,7 +52,7 @@ def _carry_out(run: Run, plan: Plan, yes: bool, nothing: str, done: str) -> None
     run.out({**told, "applied": True, "backups": backups}, f"{done}{kept}")
 
 
-@command("opencode-memory install", port="port")
+@command("opencode-memory install")
 @click.option("--project", is_flag=True, help="Only for the project of this folder, not for all.")
 @click.option("--no-compaction", is_flag=True, help="Leave compactions to OpenCode's own model.")
 @click.option(
@@ -61,7 +61,6 @@ def _carry_out(run: Run, plan: Plan, yes: bool, nothing: str, done: str) -> None
     help="The inventory before every call of a model; by default as the setting inject says.",
 )
 @click.option("--no-commands", is_flag=True, help="No slash commands.")
-@click.option("--port", metavar="NUMBER", help="The port that OpenCode asks; by default 4748.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 def install(
     run: Run, project: bool, no_compaction: bool, inject: bool | None, no_commands: bool, yes: bool

@@ -11,6 +11,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from webapp.settings import Settings
 
 THREADS = 8
+STOP_S = 30.0
+"""How long a server may take to finish what it is doing."""
 
 
 def _loopback(host: str) -> str:
@@ -94,11 +97,20 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
     from waitress.server import create_server
 
     from webapp import create_app
+    from webapp.integration import serving
     from webapp.web import current
     from webapp.web.guards import MAX_BODY
 
     host = _loopback(settings.host)
-    sock = _bound(host, settings.port)
+    try:
+        sock = _bound(host, settings.port)
+    except Unreadable as error:
+        seen = serving.look(settings)
+        if seen.state is serving.State.OURS:
+            raise Unreadable(
+                f"OpenCode memory is served already. {seen.text} Stop it with: opencode-memory stop"
+            ) from error
+        raise
     port = sock.getsockname()[1]
     app = create_app(replace(settings, host=host, port=port))
     logging.basicConfig(
@@ -131,6 +143,13 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
     ]
     data = {"url": link, "port": port, "pid": os.getpid(), "db": settings.db,
             "transcripts": settings.transcripts_dir, "opencode": found}  # fmt: skip
+    try:
+        note = serving.Note(os.getpid(), host, port, __version__, link, time.time_ns() // 1_000_000)
+        serving.write_note(settings, note)
+    except Unreadable as error:
+        click.echo(
+            f"opencode-memory: {error.message} Other programs will not find this server.", err=True
+        )
     run.out(data, "\n".join(text))
     sys.stdout.flush()
 
@@ -152,11 +171,11 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
         for keeper in keepers:
             keeper.join(10)
         server.close()
+        serving.clear_note(settings)
 
 
-@command("opencode-memory serve --port 4750 --open", host="host", port="port")
+@command("opencode-memory serve --port 4750 --open", host="host")
 @click.option("--host", metavar="ADDRESS", help="A loopback address; by default 127.0.0.1.")
-@click.option("--port", metavar="NUMBER", help="By default 4748; 0 picks a free one.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
 @click.option("--no-auth", is_flag=True, help="No sign-in: everybody on this machine may come in.")
 def serve(run: Run, open_browser: bool, no_auth: bool) -> None:
@@ -164,8 +183,7 @@ def serve(run: Run, open_browser: bool, no_auth: bool) -> None:
     serve_app(run, run.settings, open_browser)
 
 
-@command("opencode-memory demo --port 0", port="port")
-@click.option("--port", metavar="NUMBER", help="By default 4748; 0 picks a free one.")
+@command("opencode-memory demo --port 0")
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
 def demo(run: Run, open_browser: bool) -> None:
     """Serves invented data from a temporary folder, which is removed at the end."""
@@ -188,6 +206,45 @@ def demo(run: Run, open_browser: bool) -> None:
         serve_app(run, settings, open_browser)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@command("opencode-memory status")
+def status(run: Run) -> None:
+    """Tells whether the server runs, where, and since when."""
+    from webapp.integration import serving
+
+    seen = serving.look(run.settings)
+    running = seen.state is serving.State.OURS
+    text = seen.text
+    if seen.note is not None:
+        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(seen.note.started_at / 1000))
+        text += f" It started at {since}."
+        if seen.note.version != __version__:
+            text += (
+                f" This is {__version__}: end it with `opencode-memory stop`, and start it again."
+            )
+    run.out({"running": running, "state": str(seen.state), "server": seen.note}, text)
+    if not running:
+        fail(1)
+
+
+@command("opencode-memory stop", name="stop")
+def stop_command(run: Run) -> None:
+    """Ends the server that runs in the background; what it is doing is finished first."""
+    from webapp.integration import serving
+
+    seen = serving.look(run.settings)
+    if seen.note is None:
+        run.out({"stopped": False}, f"{seen.text} There is nothing of ours to stop.")
+        fail(1)
+        return
+    os.kill(seen.note.pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_S
+    while serving.look(run.settings).state is serving.State.OURS:
+        if time.monotonic() > deadline:
+            raise Unreadable(f"It was told to end, but still runs (pid {seen.note.pid}).")
+        time.sleep(0.05)
+    run.out({"stopped": True}, f"The server at {seen.note.url} has ended.")
 
 
 @command("opencode-memory doctor", name="doctor")
@@ -217,4 +274,4 @@ def mcp_command(run: Run) -> None:
     serve_tools(run.settings, run.scope, __version__)
 
 
-COMMANDS = (serve, demo, doctor, mcp_command)
+COMMANDS = (serve, demo, status, stop_command, doctor, mcp_command)

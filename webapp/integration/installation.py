@@ -200,7 +200,10 @@ def _without(config: Path, before: bytes | None, manifest: Mapping[str, Any]) ->
     if before is None:
         return None
     record = _record(manifest, config)
-    if record and record.get("after") == _digest(before):
+    if record and record.get("after") in (
+        _digest(before),
+        _digest(_without_schema(config, before)),
+    ):
         if record.get("before") is None:
             return None
         held = _backup_of(manifest, str(record["before"]))
@@ -230,6 +233,13 @@ def _without(config: Path, before: bytes | None, manifest: Mapping[str, Any]) ->
     ):
         return None
     return text.encode()
+
+
+def _without_schema(config: Path, data: bytes) -> bytes:
+    """A configuration without the line that OpenCode writes into one that lacks it."""
+    text = _text(config, data)
+    node = jsonc_of(config, text).find(("$schema",))
+    return jsonc.drop(text, ("$schema",)).encode() if node and node.value == SCHEMA else data
 
 
 def _containers(text: str, ours: Sequence[Piece]) -> list[list[str]]:

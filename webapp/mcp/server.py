@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from typing import Any
 
 import anyio
@@ -20,6 +21,9 @@ WRITER = "agent"
 """Who wrote an entry when the program that asked does not say its name."""
 
 MAX_WRITER = 60
+KEEP_AFTER_S = 1.0
+"""Seconds after the start before the web server is looked after: by then the first answer is out."""
+
 log = logging.getLogger(__name__)
 
 
@@ -31,8 +35,22 @@ def serve(settings: Settings, scope: str, version: str) -> None:
 
 async def _run(settings: Settings, scope: str, version: str) -> None:
     server = make_server(settings, scope, version)
-    async with stdio_server() as (reading, writing):
-        await server.run(reading, writing, server.create_initialization_options())
+    stopping = threading.Event()
+    if settings.keep_serving:
+        threading.Thread(target=_keep, args=(settings, stopping), daemon=True).start()
+    try:
+        async with stdio_server() as (reading, writing):
+            await server.run(reading, writing, server.create_initialization_options())
+    finally:
+        stopping.set()
+
+
+def _keep(settings: Settings, stopping: threading.Event) -> None:
+    if stopping.wait(KEEP_AFTER_S):
+        return
+    from webapp.integration import serving  # not before the first answer
+
+    serving.keep(settings, stopping)
 
 
 def make_server(settings: Settings, scope: str, version: str) -> Server[Any]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
-from flask import Blueprint, jsonify, request, url_for
+from flask import Blueprint, current_app, jsonify, request, url_for
 from werkzeug.utils import redirect
 
 from webapp import settings as setting_table
 from webapp.errors import Conflict, InvalidInput, NotFound, Unreadable
+from webapp.integration.program import NAME
 from webapp.memory import agents_md, stats
 from webapp.pages.promote import came_from
 from webapp.store import index, now_ms, receipts
@@ -25,8 +27,9 @@ RECEIPTS = 100
 
 @blueprint.get("/healthz")
 def healthz() -> Any:
-    """Whether the server answers; no secrets, no paths."""
-    return jsonify({"ok": True})
+    """Whether the server answers, and who it is; no secrets, no paths."""
+    version = current_app.jinja_env.globals["version"]
+    return jsonify({"ok": True, "name": NAME, "version": version, "pid": os.getpid()})
 
 
 def _options(values: Any) -> Options:

@@ -1,0 +1,203 @@
+"""The server in the background: started once, found by its note, and never another program ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webapp.errors import Unreadable
+from webapp.integration import serving
+from webapp.integration.serving import Note, State
+from webapp.settings import Settings, load
+
+ROOT = Path(__file__).parents[2]
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def settings(home: Path) -> Iterator[Settings]:
+    """Settings with a free port; whatever server was started on it is ended."""
+    found = load({"port": str(free_port()), "data_dir": home / "data"}, {"HOME": str(home)})
+    yield found
+    seen = serving.look(found)
+    if seen.note is not None:
+        os.kill(seen.note.pid, signal.SIGKILL)
+        gone(found)
+
+
+def gone(settings: Settings) -> None:
+    deadline = time.monotonic() + 20
+    while serving.look(settings).state is State.OURS:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def run(settings: Settings, home: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "webapp", *args, "--port", str(settings.port), "--data-dir",
+         str(settings.data_dir)],
+        cwd=home, text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=60,
+        env={"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+ENSURE = (
+    "import sys; from webapp.settings import load; from webapp.integration import serving;"
+    " s = load({'port': sys.argv[1], 'data_dir': sys.argv[2]});"
+    " print(serving.ensure(s).note.pid)"
+)
+
+
+def test_many_that_begin_at_once_start_one_server(settings: Settings, home: Path) -> None:
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", ENSURE, str(settings.port), str(settings.data_dir)],
+            cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "HOME": str(home)},
+        )
+        for _ in range(6)
+    ]  # fmt: skip
+    pids = {process.communicate(timeout=60)[0].strip() for process in started}
+    assert len(pids) == 1
+    note = serving.read_note(settings)
+    assert note is not None and str(note.pid) in pids and note.port == settings.port
+    # Who started it is gone, and it goes on.
+    assert serving.look(settings).state is State.OURS
+    assert stat.S_IMODE(serving.note_path(settings).stat().st_mode) == 0o600
+    assert os.getsid(note.pid) == note.pid
+
+    told = run(settings, home, "status", "--json")
+    assert told.returncode == 0 and json.loads(told.stdout)["server"]["pid"] == note.pid
+    again = run(settings, home, "serve")
+    assert again.returncode == 2 and f"is served already. It runs at {note.url}" in again.stderr
+    assert run(settings, home, "stop").returncode == 0
+    assert serving.look(settings).state is State.SILENT
+    # An unused memory leaves nothing behind.
+    assert not settings.data_dir.exists()
+    assert run(settings, home, "status").returncode == 1
+    assert run(settings, home, "stop").returncode == 1
+
+
+def test_after_a_kill_the_stale_note_is_not_obeyed(settings: Settings, home: Path) -> None:
+    first = serving.ensure(settings).note
+    assert first is not None
+    os.kill(first.pid, signal.SIGKILL)
+    gone(settings)
+    assert serving.read_note(settings) == first
+    assert run(settings, home, "stop").returncode == 1
+    second = serving.ensure(settings).note
+    assert second is not None and second.pid != first.pid
+
+
+@pytest.mark.parametrize(
+    "note",
+    [b"", b"{", b"[]", b'{"pid": 1}', b'{"pid": "x", "host": 1}', b"\xff" * 50, b"[" * 9_000],
+)
+def test_a_note_of_no_use_counts_as_none(settings: Settings, note: bytes) -> None:
+    settings.data_dir.mkdir()
+    serving.note_path(settings).write_bytes(note)
+    assert serving.read_note(settings) is None
+    assert serving.look(settings).state is State.SILENT
+
+
+class _Foreign(BaseHTTPRequestHandler):
+    answer = b"hello"
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.answer)
+
+
+@pytest.fixture
+def foreign(settings: Settings) -> Iterator[Callable[[bytes], None]]:
+    """Another program on our port, which says what it is told to say."""
+    server = HTTPServer(("127.0.0.1", settings.port), _Foreign)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def say(answer: bytes) -> None:
+        _Foreign.answer = answer
+
+    yield say
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [(b"hello", "Another program listens"), (b"[" * 9_000, "Another program listens"),
+     (b'{"ok": true, "name": "opencode-memory", "version": "1", "pid": 1}', "Another memory is served")],
+)  # fmt: skip
+def test_another_program_on_the_port_is_told_of_and_left_alone(
+    settings: Settings, home: Path, foreign: Callable[[bytes], None], answer: bytes, told: str
+) -> None:
+    foreign(answer)
+    # A note that names a living process which is not the one that answers.
+    serving.write_note(settings, Note(os.getpid(), "127.0.0.1", settings.port, "1", "http://x/", 1))
+    seen = serving.ensure(settings)
+    assert seen.state is State.FOREIGN and told in seen.text and "port" in seen.text
+    done = run(settings, home, "stop")
+    assert done.returncode == 1 and "nothing of ours to stop" in done.stdout
+    assert serving.look(settings).state is State.FOREIGN
+
+
+def test_one_that_listens_and_says_nothing_is_given_up_soon(settings: Settings) -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", settings.port))
+        sock.listen(8)
+        begun = time.monotonic()
+        assert serving.look(settings).state is State.FOREIGN
+        assert time.monotonic() - begun < 5
+
+
+def test_what_a_server_that_does_not_come_up_says_is_told(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENCODE_MEMORY_TRASH_DAYS", "no number")
+    with pytest.raises(Unreadable, match="trash_days must be a whole number"):
+        serving.ensure(settings)
+    assert stat.S_IMODE(serving.log_path(settings).stat().st_mode) == 0o600
+
+
+def test_the_tools_start_it_and_leave_it_when_they_end(settings: Settings, home: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "webapp", "mcp", "--port", str(settings.port), "--data-dir",
+         str(settings.data_dir)],
+        cwd=home, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while serving.look(settings).state is not State.OURS:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    # Its pipes end with it: nobody else holds them.
+    out, err = process.communicate(timeout=20)
+    assert (out, err, process.returncode) == ("", "", 0)
+    assert serving.look(settings).state is State.OURS
