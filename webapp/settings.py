@@ -6,7 +6,6 @@ Order of authority: flag, `OPENCODE_MEMORY_*`, config.toml, the options of an
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import re
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from webapp import jsonc
 from webapp.errors import InvalidInput
 
 PREFIX = "OPENCODE_MEMORY_"
@@ -254,16 +254,9 @@ def _plugin_options(folder: Path) -> tuple[dict[str, Any], str]:
             continue
         if PLUGIN not in text:
             continue
-        import json5  # 60 ms to import, so only where a configuration names the plugin
-
         try:
-            data = json.loads(text)
-        except ValueError:
-            try:
-                data = json5.loads(text)
-            except (ValueError, RecursionError):
-                continue
-        except RecursionError:
+            data = jsonc.loads(text)
+        except jsonc.JsoncError:
             continue
         plugins = data.get("plugin") if isinstance(data, dict) else None
         for entry in plugins if isinstance(plugins, list) else []:

@@ -23,7 +23,7 @@ from webapp.integration.installation import apply, plan_install, plan_uninstall
 from webapp.integration.pieces import Wanted
 from webapp.settings import Settings, load
 
-COMMANDS = texts(["/opt/opencode memory", "--port", "5000"])
+COMMANDS = texts(["/opt/opencode memory", "--port", "5000"], "opencode-memory-" + "0" * 32)
 COMMENTED = '{\n  // mine\n  "theme": "x", // why\n  "agent": {"build": {"model": "a/b"}},\n}\n'
 
 

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import click
 
-from webapp.cli.base import Run, command, fail
+from webapp.cli.base import Run, command, fail, read_body
 from webapp.errors import InvalidInput
 from webapp.integration.program import address
 from webapp.memory import entries
@@ -44,9 +44,15 @@ def known(run: Run) -> None:
 @command("opencode-memory continue ses_4f2a", name="continue")
 @click.argument("session")
 def continue_command(run: Run, session: str) -> None:
-    """Exports a session and prints the pointer to its record, for another session to go on with."""
+    """Exports a session and prints the pointer to its record, for another session to go on with.
+
+    For - the session is read from standard input.
+    """
+    session = read_body(session, "session").strip()
+    if not session:
+        raise InvalidInput("Name the session to go on with, such as ses_4f2a.", "session")
     with run.store() as store:
-        found = pointer.pointer(store, run.settings, session.strip())
+        found = pointer.pointer(store, run.settings, session)
     text = pointer.text(
         found, run.settings.retrieval, opening="An earlier session is to be gone on with."
     )
@@ -56,9 +62,15 @@ def continue_command(run: Run, session: str) -> None:
 @command("opencode-memory recall wal busy timeout")
 @click.argument("words", nargs=-1, required=True)
 def recall(run: Run, words: tuple[str, ...]) -> None:
-    """Looks for words in the entries of this project and global, and prints the best with their text."""
+    """Looks for words in the entries of this project and global, and prints the best with their text.
+
+    For - the words are read from standard input.
+    """
+    text = read_body(" ".join(words), "words").strip()
+    if not text:
+        raise InvalidInput("Say what to look for.", "words")
     with run.store() as store:
-        found = search(store, SearchQuery(" ".join(words), run.scope, limit=10))
+        found = search(store, SearchQuery(text, run.scope, limit=10))
     blocks = []
     for hit in found.hits:
         entry = hit.entry

@@ -174,11 +174,11 @@ def _where(run: Run) -> str:
     return GLOBAL if run.scope == GLOBAL else f"{run.scope} or global"
 
 
-def read_body(body: str) -> str:
+def read_body(body: str, field: str = "body") -> str:
     """The text of an option, or standard input for `-`."""
     if body != "-":
         return body
     try:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidInput("Standard input is not UTF-8 text.", "body") from error
+        raise InvalidInput("Standard input is not UTF-8 text.", field) from error

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from webapp.errors import MemoryAppError
+from webapp.integration import diagnosis
 from webapp.opencode import list_sessions, messages, reading
 from webapp.settings import Settings
 from webapp.store import DatabaseError, Store, index, now_ms
@@ -27,14 +28,17 @@ class Check:
     text: str
 
 
-def checks(settings: Settings, rebuild: bool = False, vacuum: bool = False) -> list[Check]:
-    """Looks at the store, its indexes, the transcripts, OpenCode and ripgrep; changes nothing
+def checks(
+    settings: Settings, rebuild: bool = False, vacuum: bool = False, project: Path | None = None
+) -> list[Check]:
+    """Looks at the store, its indexes, the transcripts, OpenCode, ripgrep and what is installed in
+    OpenCode, for all and for a project; changes nothing
     unless `rebuild` asks for new indexes or `vacuum` for a smaller file."""
     found = [Check("SQLite", True, sqlite3.sqlite_version)]
     found += _store(settings, rebuild, vacuum)
     found.append(_ripgrep())
     found += _opencode(settings)
-    return found
+    return found + _guarded("OpenCode installation", lambda: _installation(settings, project))
 
 
 def _store(settings: Settings, rebuild: bool, vacuum: bool) -> list[Check]:
@@ -150,6 +154,10 @@ def _opencode(settings: Settings) -> list[Check]:
     for path in databases:
         result += _guarded("OpenCode", lambda path=path: _database(path))  # type: ignore[misc]
     return result
+
+
+def _installation(settings: Settings, project: Path | None) -> list[Check]:
+    return [Check(one.name, one.ok, one.text) for one in diagnosis.look(settings, project)]
 
 
 def _database(path: Path) -> list[Check]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ import click
 from webapp.cli.base import Run, command, fail
 from webapp.errors import InvalidInput
 from webapp.integration import installation
-from webapp.integration.commands import texts
+from webapp.integration.commands import ending, texts
 from webapp.integration.installation import Plan
 from webapp.integration.pieces import Wanted
 from webapp.integration.program import command as program
@@ -70,9 +71,12 @@ def install(
         inject=run.settings.inject if inject is None else inject,
         commands=not no_commands,
     )
-    plan = installation.plan_install(
-        run.settings, wanted, _project(run, project), texts(program(run.settings))
-    )
+    where = _project(run, project)
+    words = [*program(run.settings), *(["--scope", str(where)] if where else [])]
+    files: Mapping[str, str] = {}
+    if wanted.commands:
+        files = texts(words, ending(installation.commands_dir(run.settings, where)))
+    plan = installation.plan_install(run.settings, wanted, where, files)
     _carry_out(
         run, plan, yes, "OpenCode is connected; there is nothing to write.",
         "OpenCode is connected from its next start on. Check it with: opencode-memory doctor",

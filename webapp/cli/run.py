@@ -21,6 +21,7 @@ import click
 from webapp import __version__
 from webapp.cli.base import Run, command, fail
 from webapp.errors import InvalidInput, MemoryAppError, Unreadable
+from webapp.scope import GLOBAL
 
 if TYPE_CHECKING:
     from webapp.settings import Settings
@@ -253,7 +254,8 @@ def doctor(run: Run, rebuild: bool, vacuum: bool) -> None:
     """Checks every piece and says in words what is wrong and what to do."""
     from webapp.cli.checks import checks
 
-    found = checks(run.settings, rebuild, vacuum)
+    project = None if run.scope == GLOBAL else Path(run.scope)
+    found = checks(run.settings, rebuild, vacuum, project)
     text = "\n".join(f"{'ok  ' if c.ok else 'BAD '} {c.name}: {c.text}" for c in found)
     run.out({"healthy": all(c.ok for c in found), "checks": [
         {"name": c.name, "ok": c.ok, "text": c.text} for c in found]}, text)  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webapp.cli.base import Run, command, fail, none_in, nothing_found
+from webapp.cli.base import Run, command, fail, none_in, nothing_found, read_body
 from webapp.errors import InvalidInput, NotFound, PlanChanged, Unreadable
 from webapp.lines import parse_range
 from webapp.opencode import Session, find_session
@@ -280,8 +280,8 @@ def _plan_text(plan: Plan) -> str:
 
 
 def _applied(words: tuple[str, ...]) -> str | None:
-    """The fingerprint in `apply FINGERPRINT`, as a slash command gives it: in one word or in several."""
-    given = " ".join(words).split()
+    """The fingerprint in `apply FINGERPRINT`; a slash command gives both on standard input, for `-`."""
+    given = read_body(" ".join(words), "words").split()
     if not given:
         return None
     if len(given) != 2 or given[0] != "apply":

@@ -31,6 +31,12 @@ MANIFEST = "installed.json"
 SCHEMA = "https://opencode.ai/config.json"
 """OpenCode writes this line into a configuration that lacks it."""
 
+NO_MODEL = (
+    "No configuration names a “model”. Where none was chosen in OpenCode either, it takes the first of the"
+    " configured providers, which may then be our endpoint: set “model” to the one that you use."
+)
+"""`Provider.defaultModel`, the same in 1.3.2, 1.14.48, 1.17.19 and 1.18.33; seen to happen in 1.18.33."""
+
 NAMES = ("opencode.jsonc", "opencode.json")
 MAX_CONFIG = 1_048_576
 PATIENCE_S = 5.0
@@ -131,6 +137,8 @@ def plan_install(
         changes += list(_commands_away(kept, notes))
     record["commands"] = kept
     record["folder"] = bool(record.get("folder")) or not folder.exists()
+    if wanted.compaction and not _names_a_model(settings, project):
+        notes.append(NO_MODEL)
     other = [path for path in every if path != config]
     if other:
         notes.append(f"OpenCode also reads {', '.join(map(str, other))}, which stays as it is.")
@@ -164,6 +172,14 @@ def plan_uninstall(settings: Settings, project: Path | None) -> Plan:
             folder = commands_dir(settings, project)
         manifest = _with(manifest, config, None)
     return Plan(tuple(changes), tuple(notes), manifest, tuple(held), folder=folder)
+
+
+def _names_a_model(settings: Settings, project: Path | None) -> bool:
+    paths = {*config_files(settings, None)[1], *config_files(settings, project)[1]}
+    return any(
+        isinstance(jsonc_of(path, _text(path, load(path))).value.get("model"), str)
+        for path in paths
+    )
 
 
 def _refuse_foreign(configs: Sequence[Path], ours: Sequence[Piece]) -> None:

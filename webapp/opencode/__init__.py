@@ -1,7 +1,7 @@
 """OpenCode's own files, read-only, as frozen dataclasses."""
 
 from webapp.opencode.config import Config, read_config
-from webapp.opencode.database import reading, version
+from webapp.opencode.database import last_version, reading, version
 from webapp.opencode.history import (
     Compaction,
     Excerpts,
@@ -66,6 +66,7 @@ __all__ = [
     "find_session",
     "instructions",
     "last_compaction",
+    "last_version",
     "list_compactions",
     "list_sessions",
     "messages",

@@ -7,14 +7,13 @@ what is asked for is held, so that no credential of a provider stays in memory.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from webapp import jsonc
 from webapp.opencode.disk import exists, head, upwards
 from webapp.opencode.records import Session
 from webapp.opencode.values import bindable
@@ -23,13 +22,6 @@ from webapp.settings import Places
 MAX_CONFIG = 1_048_576
 MAX_ALL = 4_194_304
 """Bytes of one configuration file, and of all that are read for one folder."""
-
-_STRING = r'"(?:[^"\\]|\\.?)*+(?:"|\Z)'
-_COMMENTS = re.compile(_STRING + r"|//[^\r\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
-_COMMAS = re.compile(_STRING + r"|,(?=\s*[}\]])", re.DOTALL)
-"""What OpenCode lets stand in JSON (`jsonc-parser` with `allowTrailingComma`). A package for it
-(json5) took 9 seconds for 240 KB of numbers. An open string or comment reaches to the end, so that
-none is looked for twice."""
 
 HELD = ("instructions", "provider", "providers", "compaction")
 """The keys that are kept of a configuration."""
@@ -165,8 +157,8 @@ def _parsed(
     if not text.strip():
         return
     try:
-        data = _json(text)
-    except (ValueError, RecursionError):
+        data = jsonc.loads(text)
+    except jsonc.JsoncError:
         problems.append(
             f"{source} cannot be parsed, so what it sets is not known. OpenCode 1.18.33 does not"
             " start with it."
@@ -192,12 +184,3 @@ def _limits_only(providers: Any) -> dict[str, Any]:
             if isinstance(held, dict)
         }}  # fmt: skip
     return found
-
-
-def _json(text: str) -> Any:
-    """JSON that may hold comments and trailing commas."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        plain = _COMMENTS.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
-        return json.loads(_COMMAS.sub(lambda found: "" if found[0] == "," else found[0], plain))

@@ -156,6 +156,21 @@ def version(databases: Iterable[Path]) -> tuple[int, ...]:
     return tuple(found)
 
 
+def last_version(databases: Iterable[Path]) -> str:
+    """The version of OpenCode that made the newest session, empty where that is not known."""
+    for path in databases:
+        try:
+            with reading(path) as connection:
+                row = connection.execute(
+                    "SELECT version FROM session ORDER BY time_created DESC LIMIT 1"
+                ).fetchone()
+        except (MemoryAppError, sqlite3.Error):
+            continue
+        if row and isinstance(row[0], str):
+            return row[0]
+    return ""
+
+
 def columns(connection: sqlite3.Connection, table: str) -> set[str]:
     """The columns of a table, empty when there is no such table."""
     return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
