@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from webapp.errors import MemoryAppError
+from webapp.memory import reflect
 from webapp.opencode import list_sessions, messages, reading
 from webapp.settings import Settings
 from webapp.store import DatabaseError, Store, index, now_ms
@@ -34,6 +35,8 @@ def checks(settings: Settings, rebuild: bool = False, vacuum: bool = False) -> l
     found += _store(settings, rebuild, vacuum)
     found.append(_ripgrep())
     found += _opencode(settings)
+    if settings.reflection:
+        found.append(_reflection(settings))
     return found
 
 
@@ -139,6 +142,13 @@ def _ripgrep() -> Check:
         return Check("ripgrep", True, f"{version}, {path}")
     except (MemoryAppError, OSError, subprocess.SubprocessError) as error:
         return Check("ripgrep", False, str(error))
+
+
+def _reflection(settings: Settings) -> Check:
+    """Whether all is set; nobody is asked."""
+    lacking = reflect.unusable(settings)
+    text = f"{settings.reflection_model} at {reflect.host(settings)}, which was not asked just now"
+    return Check("reflection", not lacking, lacking or text)
 
 
 def _opencode(settings: Settings) -> list[Check]:

@@ -109,7 +109,9 @@ def came_from(store: Store, shown: Iterable[Entry]) -> Mapping[str, From]:
 
 
 def origin_link(origin: Origin) -> str:
-    """The way back to the lines, which notices when other text stands there."""
+    """The way back to the lines, which notices when other text stands there, or to the session."""
+    if origin.is_whole:
+        return url_for("session.show", session_id=origin.session_id)
     place = url_for(
         "transcripts.show", session_id=origin.session_id, lines=origin.lines, h=origin.hash
     )
