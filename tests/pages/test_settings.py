@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from flask import request_finished
 
+from webapp import opencode
 from webapp import settings as setting_table
 from webapp.memory import entries, origins
 from webapp.memory.reflect import ledger
@@ -173,16 +174,16 @@ def test_what_reflections_cost_and_led_to_is_told_and_never_the_key(
         assert row.one("a").attrs["href"] == f"/sessions/{cells[0]}"
         told[cells[0]] = cells[2:]
     assert told == {
-        "ses_done": ["1,280", "2", "done, 1 skipped, 1 refused"],
-        "ses_none": ["903", "0", "done: nothing worth keeping"],
-        "ses_bad": ["—", "0", "The endpoint does not accept the key (401)."],
-        "ses_later": ["—", "0", "not sent, attempt 1; tried again later: "
-                      "It cannot be reached: <b>refused</b>."],
-        "ses_never": ["—", "0", "not sent, given up after 1 attempt: "
-                      "The session is not in OpenCode any more."],
-        "ses_killed": ["—", "0", "interrupted: the server ended in the middle of the call, which may "
-                       "have cost; it is not made again"],
-        "ses_now": ["—", "0", "being asked now"],
+        "ses_done": ["done, 1 skipped, 1 refused", "2", "1,280"],
+        "ses_none": ["done: nothing worth keeping", "0", "903"],
+        "ses_bad": ["The endpoint does not accept the key (401).", "0", "—"],
+        "ses_later": ["not sent, attempt 1; tried again later: "
+                      "It cannot be reached: <b>refused</b>.", "0", "—"],
+        "ses_never": ["not sent, given up after 1 attempt: "
+                      "The session is not in OpenCode any more.", "0", "—"],
+        "ses_killed": ["interrupted: the server ended in the middle of the call, which may have cost; "
+                       "it is not made again", "0", "—"],
+        "ses_now": ["being asked now", "0", "—"],
     }  # fmt: skip
     assert str(key) in page.text and "Zq7Zq7" not in page.html
     off = make_site(settings).get("/settings")
@@ -218,3 +219,14 @@ def test_a_lesson_leads_back_to_its_session(settings: Settings, make_site: Any) 
     assert "/sessions/ses_a" in page.html
     assert site.get(f"/promote?entry={saved.entry.id}").status == 200
     assert site.get(f"/entries/new?copy={saved.entry.id}").status == 200
+
+
+def test_sessions_are_named_by_their_titles(site: Any) -> None:
+    draft = entries.draft(scope="global", kind="lesson", title="t", body="b")
+    (talk, *_) = opencode.list_sessions([site.settings.opencode_db]).sessions
+    with Store(site.settings.db).session() as store:
+        ledger.claim(store, talk.id, "m", now_ms())
+        saved = entries.save(store, draft, "reflection", origin=origins.whole(talk.id))
+    table = site.get("/settings").main.one("table", class_="reflections")
+    assert talk.title and table.one("a").text == talk.title
+    assert site.get(f"/entries/{saved.entry.id}").facts["taken"] == f"from the session {talk.title}"

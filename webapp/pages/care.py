@@ -11,6 +11,7 @@ from werkzeug.utils import redirect
 from webapp import settings as setting_table
 from webapp.errors import Conflict, InvalidInput, NotFound, Unreadable
 from webapp.memory import agents_md, reflect, stats
+from webapp.pages.entries import session_titles
 from webapp.pages.promote import came_from
 from webapp.store import index, now_ms, receipts
 from webapp.transcripts import aside, cleanup, library
@@ -273,7 +274,7 @@ def settings_page() -> Any:
     return render.page(
         "settings", rows=rows, databases=settings.opencode_databases(),
         watched=service.watcher.status, spent=reflect.totals(store), asked=asked,
-        titles=library.titles(store, settings, [one.session_id for one in asked]),
+        titles=session_titles(store, [one.session_id for one in asked]),
         reflect_lacks=reflect.missing(settings), reflect_problem=service.reflector.problems,
         reflect_host=reflect.host(settings),
     )  # fmt: skip
