@@ -26,6 +26,7 @@ def create_app(settings: Settings) -> Flask:
     from jinja2 import StrictUndefined
 
     from webapp import api, pages
+    from webapp.memory.reflect import Reflector
     from webapp.store import Store
     from webapp.transcripts.watch import Watcher
     from webapp.web import current, filters, guards, render
@@ -48,8 +49,9 @@ def create_app(settings: Settings) -> Flask:
     app.jinja_env.trim_blocks = True
     app.jinja_env.lstrip_blocks = True
     store = Store(settings.db)
-    watcher = Watcher(store, settings)
-    app.extensions[current.KEY] = current.Services(settings, store, Jobs(), watcher)
+    app.extensions[current.KEY] = current.Services(
+        settings, store, Jobs(), Watcher(store, settings), Reflector(store, settings)
+    )
     guards.init_app(app, settings)
     current.init_app(app)
     render.init_app(app)

@@ -392,3 +392,26 @@ def test_unused_bytes_are_told_and_given_back(cli: Any) -> None:
 def test_a_vacuum_of_an_unused_installation_makes_nothing(cli: Any) -> None:
     cli.done("doctor", "--vacuum")
     assert not cli.data_dir.exists()
+
+
+# reflection ---------------------------------------------------------------------------------------
+
+
+def test_doctor_tells_whether_reflection_could_ask_and_asks_nobody(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert not [c for c in cli("doctor", "--json").data["checks"] if c["name"] == "reflection"]
+    key = tmp_path / "key"
+    monkeypatch.setenv("OPENCODE_MEMORY_REFLECTION", "true")
+    monkeypatch.setenv("OPENCODE_MEMORY_REFLECTION_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("OPENCODE_MEMORY_REFLECTION_KEY_FILE", str(key))
+
+    def told() -> tuple[bool, str]:
+        (check,) = [c for c in cli("doctor", "--json").data["checks"] if c["name"] == "reflection"]
+        return check["ok"], check["text"]
+
+    assert told() == (False, "Set reflection_model too: until then nothing is asked.")
+    monkeypatch.setenv("OPENCODE_MEMORY_REFLECTION_MODEL", "small-1")
+    assert told() == (False, f"The key file {key} cannot be read: No such file or directory.")
+    key.write_text("some-key")
+    assert told() == (True, "small-1 at 127.0.0.1:9, which was not asked just now")

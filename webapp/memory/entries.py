@@ -175,22 +175,24 @@ def save(
     source: str | None,
     now: int | None = None,
     may_rewrite: bool = True,
+    only_own: bool = False,
     origin: Origin | None = None,
 ) -> Saved:
     """Saves an entry. The live entry of the same scope and title is rewritten (its id and
     `created_at` stay, its former text goes to the trash); expired rows leave for the trash too.
 
-    With `may_rewrite` false an entry of that title is a Conflict, and nothing is saved. `origin` is
+    With `may_rewrite` false an entry of that title is a Conflict, and nothing is saved; with `only_own`
+    so is one that was not written, or was last changed, by this `source`. `origin` is
     where the text was taken from; if it has no time, it gets that of this save.
     """
     at = now_ms() if now is None else now
     with store.writing():
-        return save_within(store, new, source, at, may_rewrite, origin)
+        return save_within(store, new, source, at, may_rewrite, origin, only_own=only_own)
 
 
 def save_within(
     store: Store, new: Draft, source: str | None, at: int, may_rewrite: bool = True,
-    origin: Origin | None = None, kept: Mapping[str, Any] | None = None,
+    origin: Origin | None = None, kept: Mapping[str, Any] | None = None, only_own: bool = False,
 ) -> Saved:  # fmt: skip
     """`save` inside the caller's write transaction. `kept` are the id and the times that a new entry had
     elsewhere; an id that is taken here is not kept."""
@@ -207,6 +209,11 @@ def save_within(
             "tick the box below if you want that.",
             entry=from_row(row), rewrite=True,
         )  # fmt: skip
+    if only_own and from_row(row).source != source:
+        raise Conflict(
+            f"The entry “{new.title}” in {new.scope} is somebody else's, so it stays as it is.",
+            entry=from_row(row),
+        )
     entry, former = _rewrite(store, row, new, source, at)
     if origin is not None:
         origins.keep(store, entry.id, origin, origin.at or entry.updated_at)
