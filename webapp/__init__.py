@@ -26,6 +26,7 @@ def create_app(settings: Settings) -> Flask:
     from jinja2 import StrictUndefined
 
     from webapp import api, pages
+    from webapp.mcp import http as mcp
     from webapp.memory.reflect import Reflector
     from webapp.store import Store
     from webapp.transcripts.watch import Watcher
@@ -58,5 +59,6 @@ def create_app(settings: Settings) -> Flask:
     filters.init_app(app)
     pages.init_app(app)
     api.init_app(app)
+    mcp.init_app(app, __version__)
     app.jinja_env.globals["version"] = __version__
     return app

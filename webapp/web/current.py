@@ -26,8 +26,8 @@ from webapp.web.jobs import Jobs
 from webapp.web.searches import Searches
 
 KEY = "opencode-memory"
-STORELESS = ("static", "care.healthz")
-"""What answers also while another process holds the store."""
+STORELESS = ("static", "care.healthz", "mcp.answer")
+"""What answers also while another process holds the store. A tool opens it in a thread of its own."""
 
 
 @dataclass(frozen=True)
