@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -318,3 +319,34 @@ def test_two_at_once_leave_one_whole_configuration(tmp_path: Path) -> None:
     assert list(made["mcp"]) == ["memory"]
     assert run(tmp_path, "uninstall", "--yes").returncode == 0
     assert not list((tmp_path / ".config" / "opencode").iterdir())
+
+
+@pytest.mark.parametrize("keep", ["", '{\n  // c\n  "mcp": {"o": {}}, // x\n}\n', '{"a": 1}'])
+def test_without_the_data_folder_nothing_of_ours_is_left(
+    settings: Settings, config: Path, keep: str
+) -> None:
+    if keep:
+        config.write_text(keep)
+    install(settings, inject=True)
+    shutil.rmtree(settings.data_dir)
+    (config.parent / "command" / "mine.md").write_text("my own")
+    recall = config.parent / "command" / "recall.md"
+    recall.write_text(recall.read_text() + "and more\n")
+    uninstall(settings)
+    assert {p.name for p in (config.parent / "command").iterdir()} == {"mine.md", "recall.md"}
+    if keep:
+        assert config.read_text() == keep
+
+
+@pytest.mark.parametrize("kind", ["hard link", "write-protected"])
+def test_a_file_that_a_write_would_part_or_that_is_protected_is_left(
+    settings: Settings, config: Path, tmp_path: Path, kind: str
+) -> None:
+    config.write_text("{}")
+    if kind == "hard link":
+        (tmp_path / "other").hardlink_to(config)
+    else:
+        config.chmod(0o444)
+    with pytest.raises(Conflict, match=kind):
+        install(settings)
+    assert config.read_text() == "{}" and not (config.parent / "command").exists()

@@ -13,6 +13,7 @@ not do that, so the sign is written as ＠.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import secrets
@@ -23,6 +24,9 @@ from pathlib import Path
 from webapp.errors import InvalidInput
 
 _END = re.compile(r"<<'(opencode-memory-[0-9a-f]{32})'")
+_MARK = re.compile(rb"^opencode-memory: ([0-9a-f]{16})\n", re.MULTILINE)
+"""A line of the front matter, which OpenCode passes over: whose file it is, and what it was."""
+
 _SAFE = "sed 's/@/＠/g'"
 
 
@@ -83,9 +87,17 @@ def texts(words: Sequence[str], end: str) -> Mapping[str, str]:
     }  # fmt: skip
 
 
+def is_untouched(data: bytes) -> bool:
+    """Whether a command file is one that we wrote, of this or another version, and nobody changed."""
+    found = _MARK.search(data)
+    return found is not None and _digest(_MARK.sub(b"", data, count=1)) == found[1].decode()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
 def _file(description: str, *paragraphs: str) -> str:
-    return (
-        f"---\ndescription: {json.dumps(description, ensure_ascii=False)}\n---\n"
-        + "\n\n".join(paragraphs)
-        + "\n"
-    )
+    head = f"---\ndescription: {json.dumps(description, ensure_ascii=False)}\n"
+    rest = "---\n" + "\n\n".join(paragraphs) + "\n"
+    return f"{head}opencode-memory: {_digest((head + rest).encode())}\n{rest}"

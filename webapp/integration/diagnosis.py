@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import re
 import shlex
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from webapp.errors import MemoryAppError
-from webapp.integration import token
+from webapp.integration import serving, token
 from webapp.integration.commands import texts
 from webapp.integration.installation import NO_MODEL, commands_dir, config_files, jsonc_of, load
 from webapp.integration.pieces import COMPACTION, ENDPOINT, EVERY, SERVER, known
@@ -171,21 +169,11 @@ def _commands(settings: Settings, project: Path | None) -> Iterator[Finding]:
 
 
 def _answer(settings: Settings) -> Iterator[Finding]:
-    host = f"{settings.host}:{settings.port}"
-    connection = http.client.HTTPConnection(settings.host, settings.port, timeout=3)
-    try:
-        connection.request("GET", "/healthz")
-        is_ours = json.loads(connection.getresponse().read(1000)) == {"ok": True}
-    except ConnectionRefusedError:
-        yield Finding(f"{NAME}server", True, f"nothing listens on {host} now; start it with:"
-                      " opencode-memory serve")  # fmt: skip
-        return
-    except (OSError, ValueError, http.client.HTTPException):
-        is_ours = False
-    finally:
-        connection.close()
-    yield Finding(f"{NAME}server", is_ours, f"answers on {host}" if is_ours else
-                  f"something else answers on {host}. Stop it, or choose another port")  # fmt: skip
+    seen = serving.look(settings)
+    text = seen.text
+    if seen.state is serving.State.SILENT:
+        text += " The tools start it; so does: opencode-memory serve"
+    yield Finding(f"{NAME}server", seen.state is not serving.State.FOREIGN, text)
 
 
 def _version(settings: Settings) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from typing import Any
 from webapp import jsonc
 from webapp.errors import Busy, Conflict, InvalidInput, Unreadable
 from webapp.integration import token
+from webapp.integration.commands import is_untouched
 from webapp.integration.pieces import EVERY, Piece, Wanted, known, pieces
 from webapp.settings import Settings
 
@@ -159,6 +160,7 @@ def plan_uninstall(settings: Settings, project: Path | None) -> Plan:
     changes: list[Change] = []
     notes: list[str] = []
     held: list[bytes] = []
+    seen: set[str] = set()
     folder = None
     for config in config_files(settings, project)[1]:
         before = load(config)
@@ -167,7 +169,12 @@ def plan_uninstall(settings: Settings, project: Path | None) -> Plan:
             changes.append(Change(config, before, after))
             held.append(before)
         record = _record(manifest, config)
-        changes += list(_commands_away(dict(record.get("commands") or {}), notes))
+        kept = dict(record.get("commands") or {}) or _commands_there(
+            commands_dir(settings, project)
+        )
+        kept = {name: held for name, held in kept.items() if name not in seen}
+        seen.update(kept)
+        changes += list(_commands_away(kept, notes))
         if record.get("folder"):
             folder = commands_dir(settings, project)
         manifest = _with(manifest, config, None)
@@ -221,7 +228,9 @@ def _without(config: Path, before: bytes | None, manifest: Mapping[str, Any]) ->
                     text = _edited(config, jsonc.drop_item, text, path, item.value)
         elif piece.is_ours(held_node.value):
             text = _edited(config, jsonc.drop, text, path)
-    for made in record.get("made") or ():
+    # Without a record, what is empty now is taken for ours where one of our pieces stood in it.
+    emptied = [] if record or text == _text(config, before) else _holders(config, before)
+    for made in record.get("made") or emptied:
         path = tuple(made)
         held_node = jsonc_of(config, text).find(path)
         if held_node is not None and held_node.value in ({}, []):
@@ -242,6 +251,17 @@ def _without_schema(config: Path, data: bytes) -> bytes:
     return jsonc.drop(text, ("$schema",)).encode() if node and node.value == SCHEMA else data
 
 
+def _holders(config: Path, before: bytes) -> list[tuple[str, ...]]:
+    root = jsonc_of(config, _text(config, before))
+    found = {
+        path[:depth]
+        for path in EVERY
+        for depth in range(1, len(path) + int(known(path).is_item))
+        if (node := root.find(path[:depth])) is not None and node.value
+    }
+    return sorted(found, key=lambda path: (-len(path), path))
+
+
 def _containers(text: str, ours: Sequence[Piece]) -> list[list[str]]:
     """The objects and arrays that our pieces make, the innermost first."""
     root = jsonc.parse(text)
@@ -256,10 +276,21 @@ def _containers(text: str, ours: Sequence[Piece]) -> list[list[str]]:
 
 def _command(path: Path, content: bytes, kept: dict[str, str]) -> tuple[Change | None, str]:
     before = load(path)
-    if before is not None and kept.get(str(path)) != _digest(before) and before != content:
+    if before is not None and not (kept.get(str(path)) == _digest(before) or is_untouched(before)):
         return None, f"{path} is your own or was changed, so it stays as it is."
     kept[str(path)] = _digest(content)
     return (Change(path, before, content) if before != content else None), ""
+
+
+def _commands_there(folder: Path) -> dict[str, str]:
+    """The command files of ours in a folder, by what they are, for where no manifest tells."""
+    found = {}
+    for path in sorted(folder.glob("*.md")) if folder.is_dir() else ():
+        with suppress(Unreadable):
+            data = load(path)
+            if data is not None and is_untouched(data):
+                found[str(path)] = _digest(data)
+    return found
 
 
 def _commands_away(kept: dict[str, str], notes: list[str]) -> Iterator[Change]:
@@ -337,6 +368,7 @@ def apply(settings: Settings, plan: Plan) -> list[Path]:
         return []
     with _locked(settings):
         for change in plan.changes:
+            _refuse_shared(change.path)
             if load(change.path) != change.before:
                 raise Conflict(
                     f"{change.path} has changed meanwhile, so nothing was written. Run this again."
@@ -364,7 +396,26 @@ def apply(settings: Settings, plan: Plan) -> list[Path]:
         if plan.folder is not None:
             with suppress(OSError):  # somebody put something else there
                 plan.folder.rmdir()
+                if plan.folder.parent.name == ".opencode":
+                    plan.folder.parent.rmdir()
     return backups
+
+
+def _refuse_shared(path: Path) -> None:
+    """Raises Conflict for a file that a write would part from another name, or that is protected."""
+    try:
+        state = path.stat()
+    except OSError:
+        return
+    if state.st_nlink > 1:
+        raise Conflict(
+            f"{path} has another name (a hard link), which a write would part from it, so nothing was"
+            " written. Make it one file, or a symbolic link."
+        )
+    if not state.st_mode & 0o222:
+        raise Conflict(
+            f"{path} is write-protected, so nothing was written. Allow it with: chmod u+w {path}"
+        )
 
 
 def _put(path: Path, data: bytes | None, mode: int | None = None) -> None:
