@@ -12,10 +12,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,96 +31,17 @@ from webapp.settings import Settings
 from webapp.store import Store
 
 if TYPE_CHECKING:
-    from tests.conftest import Talk
+    from tests.conftest import Endpoint, Talk
 
 NewTalk = Callable[..., "Talk"]
 START = 1_790_000_000_000
 NOW = START + 3_600_000
 SCOPE = "/home/demo/shop"
 KEY = "sk-" + "Zq7" * 16
-LESSON = {
+LESSON: Any = {
     "title": "Invoices are rounded per line", "body": "The tax office wants each line rounded by itself.",
     "tags": ["money"],
 }  # fmt: skip
-USAGE = {"prompt_tokens": 1200, "completion_tokens": 80, "total_tokens": 1280}
-
-
-class Endpoint:
-    """A small server that answers as it is told and notes what it gets."""
-
-    def __init__(self) -> None:
-        self.received: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        self.paths: list[str] = []
-        self.status = 200
-        self.body = self.said(json.dumps([LESSON]))
-        self.extra: dict[str, str] = {}
-        self.before: Callable[[Any], None] = lambda handler: None
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                sent = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.received.append(json.loads(sent))
-                outer.headers.append(dict(self.headers))
-                outer.paths.append(self.path)
-                outer.before(self)
-                self.send_response(outer.status)
-                for name, value in outer.extra.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                try:
-                    self.wfile.write(outer.body)
-                except OSError:
-                    return
-
-            def log_message(self, *_: Any) -> None:
-                return
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_: Any) -> None:
-                return  # who asked has gone, as some tests want it
-
-        self.server = Server(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
-        self.thread.start()
-
-    @staticmethod
-    def said(text: str, usage: Any = USAGE, finish: str = "stop") -> bytes:
-        """A chat completion with a text."""
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": text},
-            "finish_reason": finish,
-        }
-        return json.dumps(
-            {"object": "chat.completion", "choices": [choice], "usage": usage}
-        ).encode()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}/v1"
-
-    @property
-    def asked(self) -> str:
-        """What the person's message of the only question says."""
-        (question,) = self.received
-        return str(question["messages"][1]["content"])
-
-    def stop(self) -> None:
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
-
-
-@pytest.fixture
-def llm() -> Iterator[Endpoint]:
-    """A running endpoint."""
-    made = Endpoint()
-    yield made
-    made.stop()
 
 
 @pytest.fixture
@@ -285,7 +205,7 @@ def save_as(settings: Settings, source: str | None, title: str, body: str = "By 
 def test_an_entry_of_somebody_else_is_never_rewritten(
     talk: Talk, on: Settings, llm: Endpoint, source: str | None
 ) -> None:
-    save_as(on, source, LESSON["title"])  # type: ignore[arg-type]
+    save_as(on, source, LESSON["title"])
     reflector(on).look(chat(talk))
     (entry,) = saved(on)
     assert (entry.body, entry.source) == ("By hand.", source)
@@ -295,7 +215,7 @@ def test_an_entry_of_somebody_else_is_never_rewritten(
 def test_a_lesson_of_its_own_is_rewritten_but_not_once_a_person_has_edited_it(
     new_talk: NewTalk, on: Settings, llm: Endpoint
 ) -> None:
-    kept = save_as(on, "reflection", LESSON["title"])  # type: ignore[arg-type]
+    kept = save_as(on, "reflection", LESSON["title"])
     one = reflector(on)
     one.look(chat(new_talk("ses_a")))
     (entry,) = saved(on)
@@ -557,7 +477,7 @@ def test_a_refusal_is_told_and_not_repeated(
 
 
 def test_a_redirect_is_not_followed(talk: Talk, on: Settings, llm: Endpoint) -> None:
-    other = Endpoint()
+    other = type(llm)()
     try:
         llm.status, llm.extra = 307, {"Location": other.url + "/chat/completions"}
         reflector(on).look(chat(talk))
