@@ -2,10 +2,10 @@
 
 from flask import Flask
 
-from webapp.api import model
+from webapp.api import inject, model
 
 
 def init_app(app: Flask) -> None:
     """Registers every blueprint."""
-    for module in (model,):
+    for module in (inject, model):
         app.register_blueprint(module.blueprint)
