@@ -253,5 +253,5 @@ def test_a_conversation_of_many_megabytes_fits(model: Model, told: Talk) -> None
 
 
 def test_an_agent_that_took_it_for_its_model_is_told_what_it_is(model: Model, told: Talk) -> None:
-    text = model.answer({**REQUESTS[0], "tools": [{"type": "function"}]}, x_session_id=told.id)
+    text = model.answer({**REQUESTS[0], "stream": False, "tools": [{}]}, x_session_id=told.id)
     assert "no model is set" in text and told.id not in text
