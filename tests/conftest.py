@@ -10,11 +10,13 @@ import re
 import shutil
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -391,3 +393,88 @@ def trace(monkeypatch: pytest.MonkeyPatch) -> Trace:
 
     monkeypatch.setattr("webapp.opencode.database.sqlite3", Module())
     return noted
+
+
+class Endpoint:
+    """A small OpenAI-compatible server that answers as it is told, at first with one lesson, and notes
+    what it gets."""
+
+    LESSON: ClassVar[dict[str, Any]] = {
+        "title": "Invoices are rounded per line",
+        "body": "The tax office wants each line rounded by itself.", "tags": ["money"],
+    }  # fmt: skip
+    USAGE: ClassVar[dict[str, int]] = {"prompt_tokens": 1200, "completion_tokens": 80}
+
+    def __init__(self) -> None:
+        self.received: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        self.status = 200
+        self.body = self.said(json.dumps([self.LESSON]))
+        self.extra: dict[str, str] = {}
+        self.before: Callable[[Any], None] = lambda handler: None
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                sent = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.received.append(json.loads(sent))
+                outer.headers.append(dict(self.headers))
+                outer.paths.append(self.path)
+                outer.before(self)
+                self.send_response(outer.status)
+                for name, value in outer.extra.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                try:
+                    self.wfile.write(outer.body)
+                except OSError:
+                    return
+
+            def log_message(self, *_: Any) -> None:
+                return
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_: Any) -> None:
+                return  # who asked has gone, as some tests want it
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
+        self.thread.start()
+
+    @staticmethod
+    def said(text: str, usage: Any = USAGE, finish: str = "stop") -> bytes:
+        """A chat completion with a text."""
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": finish,
+        }
+        return json.dumps(
+            {"object": "chat.completion", "choices": [choice], "usage": usage}
+        ).encode()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}/v1"
+
+    @property
+    def asked(self) -> str:
+        """What the person's message of the only question says."""
+        (question,) = self.received
+        return str(question["messages"][1]["content"])
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def llm() -> Iterator[Endpoint]:
+    """A running endpoint."""
+    made = Endpoint()
+    yield made
+    made.stop()

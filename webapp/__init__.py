@@ -26,6 +26,8 @@ def create_app(settings: Settings) -> Flask:
     from jinja2 import StrictUndefined
 
     from webapp import api, pages
+    from webapp.mcp import http as mcp
+    from webapp.memory.reflect import Reflector
     from webapp.store import Store
     from webapp.transcripts.watch import Watcher
     from webapp.web import current, filters, guards, render
@@ -48,13 +50,15 @@ def create_app(settings: Settings) -> Flask:
     app.jinja_env.trim_blocks = True
     app.jinja_env.lstrip_blocks = True
     store = Store(settings.db)
-    watcher = Watcher(store, settings)
-    app.extensions[current.KEY] = current.Services(settings, store, Jobs(), watcher)
+    app.extensions[current.KEY] = current.Services(
+        settings, store, Jobs(), Watcher(store, settings), Reflector(store, settings)
+    )
     guards.init_app(app, settings)
     current.init_app(app)
     render.init_app(app)
     filters.init_app(app)
     pages.init_app(app)
     api.init_app(app)
+    mcp.init_app(app, __version__)
     app.jinja_env.globals["version"] = __version__
     return app

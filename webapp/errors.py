@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
 class MemoryAppError(Exception):
@@ -86,3 +90,36 @@ class Refused(MemoryAppError):
 
     status = 403
     code = "refused"
+
+
+class Problems:
+    """What goes wrong in work that nobody waits for. The last one is kept as `text`, with its time in
+    epoch milliseconds, for a page to tell; each kind is logged once."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self.text = ""
+        self.at: int | None = None
+        self._log = log
+        self._told: set[str] = set()
+
+    def guarded(self, kind: str, work: Callable[[], _T], at: int) -> _T | None:
+        """What `work` answers, or None when it failed."""
+        try:
+            return work()
+        except Exception as error:
+            self.tell(kind, error, at)
+        return None
+
+    def tell(self, kind: str, error: Exception, at: int) -> None:
+        """Keeps and logs an error; of one that is not for a person the log has the place."""
+        plain = error.message if isinstance(error, MemoryAppError) else ""
+        text = plain or "Something unexpected went wrong; the log says what."
+        self.text, self.at = f"{kind}: {text}", at
+        name = f"{kind}: {type(error).__name__}"
+        if name in self._told:
+            return
+        self._told.add(name)
+        if plain:
+            self._log.warning("%s: %s", kind, text)
+        else:
+            self._log.error("%s: %s", kind, text, exc_info=error)

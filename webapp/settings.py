@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from webapp import jsonc
 from webapp.errors import InvalidInput
@@ -26,7 +27,7 @@ PLUGIN = "@log0u7/opencode-memory"
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One row of the table: `type` is str, int, bool or Path; `low`/`high` bound an int, `choices`
-    are the words that a str may be."""
+    are the words that a str may be, and `is_url` says that it is an address."""
 
     name: str
     type: type
@@ -35,6 +36,7 @@ class Setting:
     low: int = 0
     high: int = 10**12
     choices: tuple[str, ...] = ()
+    is_url: bool = False
 
 
 AUTO_EXPORT = ("compacted", "idle", "off")
@@ -69,6 +71,17 @@ TABLE: tuple[Setting, ...] = (
     ),
     Setting(
         "keep_serving", bool, True, "The tools start the web server when it does not run.",
+    ),
+    Setting("reflection", bool, False, "Distil lessons from idle sessions with a model of yours."),
+    Setting(
+        "reflection_url", str, None, "Reflection: an OpenAI-compatible endpoint, as …/v1.", is_url=True
+    ),
+    Setting("reflection_model", str, None, "Reflection: the model that is asked."),
+    Setting("reflection_key_file", Path, None, "Reflection: a file that holds the key, if one is asked."),
+    Setting("max_lessons", int, 3, "Reflection: most lessons of a session.", 1, 10),
+    Setting(
+        "transcript_chars", int, 8000, "Reflection: characters of a session's end that are sent.",
+        1000, 100_000,
     ),
     Setting("mask", bool, True, "Mask credentials where transcript text is shown."),
 )  # fmt: skip
@@ -157,6 +170,12 @@ class Settings:
     auto_sweep: bool
     inject: bool
     keep_serving: bool
+    reflection: bool
+    reflection_url: str | None
+    reflection_model: str | None
+    reflection_key_file: Path | None
+    max_lessons: int
+    transcript_chars: int
     mask: bool
     origins: Mapping[str, str] = field(default_factory=dict)
     places: Places = field(default_factory=lambda: places({}))
@@ -194,6 +213,18 @@ def _bool(text: str) -> bool:
     raise ValueError
 
 
+def _is_address(text: str) -> bool:
+    """Whether a text is an http or https address that names a host and holds nothing that may be a
+    secret: it is shown on a page."""
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return False
+    plain = text.isascii() and text.isprintable() and not set(text) & set(" ?#@\\")
+    return plain and parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
 def _coerce(row: Setting, value: Any, origin: str) -> Any:
     try:
         if row.type is bool:
@@ -216,6 +247,12 @@ def _coerce(row: Setting, value: Any, origin: str) -> Any:
             raise ValueError
         if row.choices and value.strip().lower() not in row.choices:
             raise ValueError
+        if row.is_url and not _is_address(value.strip()):
+            raise InvalidInput(
+                f"{row.name} must be an address such as https://llm.example/v1, without a password or "
+                f"anything from “?” on, but {origin} says something else.",
+                row.name,
+            )
         return value.strip().lower() if row.choices else value.strip()
     except (ValueError, TypeError, RuntimeError) as error:
         words = {bool: "true or false", int: "a whole number", Path: "a path", str: "a word"}

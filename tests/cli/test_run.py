@@ -392,3 +392,56 @@ def test_unused_bytes_are_told_and_given_back(cli: Any) -> None:
 def test_a_vacuum_of_an_unused_installation_makes_nothing(cli: Any) -> None:
     cli.done("doctor", "--vacuum")
     assert not cli.data_dir.exists()
+
+
+# reflection ---------------------------------------------------------------------------------------
+
+
+def test_doctor_tells_whether_reflection_could_ask_and_asks_nobody(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert not [c for c in cli("doctor", "--json").data["checks"] if c["name"] == "reflection"]
+    key = tmp_path / "key"
+    monkeypatch.setenv("OPENCODE_MEMORY_REFLECTION", "true")
+    monkeypatch.setenv("OPENCODE_MEMORY_REFLECTION_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("OPENCODE_MEMORY_REFLECTION_KEY_FILE", str(key))
+
+    def told() -> tuple[bool, str]:
+        (check,) = [c for c in cli("doctor", "--json").data["checks"] if c["name"] == "reflection"]
+        return check["ok"], check["text"]
+
+    assert told() == (False, "Set reflection_model too: until then nothing is asked.")
+    monkeypatch.setenv("OPENCODE_MEMORY_REFLECTION_MODEL", "small-1")
+    assert told() == (False, f"The key file {key} cannot be read: No such file or directory.")
+    key.write_text("some-key")
+    assert told() == (True, "small-1 at 127.0.0.1:9, which was not asked just now")
+
+
+def test_the_server_reflects_on_a_session_that_goes_idle_and_tells_nobody_the_key(
+    talk: Any, llm: Any, serve: Callable[..., Server], program: Any
+) -> None:
+    key = "sk-" + "Zq7" * 16
+    config = program.home / ".config" / "opencode-memory"
+    config.mkdir(parents=True)
+    (config / "key").write_text(key)
+    (config / "config.toml").write_text(
+        f'reflection = true\nreflection_url = "{llm.url}"\nreflection_model = "m"\n'
+        f'reflection_key_file = "{config / "key"}"\n'
+    )
+    for _ in range(3):
+        talk.user("How are invoices to be rounded? " * 5)
+        talk.assistant("Per line. " * 20)
+    # It has been quiet for five minutes in a few seconds from now.
+    shift = int(time.time() * 1000) - 300_000 + 6_000 - talk.session().updated_at
+    for table in ("session", "message"):
+        talk.sql(f"UPDATE {table} SET time_updated = time_updated + ?", shift)
+    server = serve()
+    deadline = time.monotonic() + 30
+    while b"1,280" not in (page := server.get("settings")[1]):
+        assert time.monotonic() < deadline, page
+        time.sleep(0.1)
+    assert len(llm.received) == 1 and key.encode() not in page
+    assert b"Invoices are rounded per line" in server.get("?q=source:reflection")[1]
+    server.process.terminate()
+    assert server.process.wait(20) == 0
+    assert key not in server.log.read_text() and "Traceback" not in server.log.read_text()

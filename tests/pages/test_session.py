@@ -662,6 +662,7 @@ def test_a_page_of_long_texts_stays_within_its_limit(site: Any, talk: Talk) -> N
 def test_half_a_surrogate_is_shown(site: Any, talk: Talk, value: str) -> None:
     talk.message(f'{{"role": "{value}", "agent": "{value}", "{value}": 1}}',
                  f'{{"type": "{value}", "x": "{value}"}}',
+                 f'{{"type": "tool", "tool": "task", "state": {{"metadata": {{"sessionId": "{value}"}}}}}}',
                  f'{{"type": "text", "text": "{value}"}}')  # fmt: skip
     assert site.get(f"/sessions/{talk.id}").status == 200
 

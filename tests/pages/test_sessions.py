@@ -138,7 +138,7 @@ def test_pages_follow_each_other_with_their_filters(
     assert seen == everything
     first = answer.doc.one("a", rel="first").attrs["href"]
     assert parse_qs(urlsplit(first).query) == {"archived": ["no"]}
-    past = site.get("/sessions?after=1~ses_0")
+    past = site.get("/sessions?after=1~opencode.db/ses_0")
     assert past.doc.one(class_="empty").one("h2").text == "Nothing more"
 
 

@@ -388,6 +388,14 @@ def test_a_session_without_a_folder_is_told(house: House) -> None:
     assert "/nowhere is not there" in shown.problems[0]
 
 
+def test_a_folder_that_no_file_system_could_have_is_told_by_either_runtime(
+    house: House, newer: Callable[..., Instructions]
+) -> None:
+    folder = Path("no\0where")
+    for shown in (house.look(folder=folder), newer([], folder=folder)):
+        assert "is not there" in shown.problems[0]
+
+
 def test_an_unreadable_file_is_told(
     open_folder: Path, as_stranger: Callable[[Callable[[], str]], str]
 ) -> None:
@@ -452,7 +460,9 @@ def test_before_1_14_the_projects_files_came_first(house: House) -> None:
 def newer(house: House, tmp_path: Path, invented_db: Path) -> Callable[..., Instructions]:
     """Looks at a session of the newer runtime that was told `files`."""
 
-    def look(files: list[tuple[Path, str]] | None, snapshot: str = "") -> Instructions:
+    def look(
+        files: list[tuple[Path, str]] | None, snapshot: str = "", folder: Path | None = None
+    ) -> Instructions:
         with closing(sqlite3.connect(invented_db)) as connection, connection:
             connection.execute("DELETE FROM session_context_epoch")
             if files is not None:
@@ -463,7 +473,7 @@ def newer(house: House, tmp_path: Path, invented_db: Path) -> Callable[..., Inst
                     " baseline_seq) VALUES ('ses_a', 'As sent.', ?, 1)",
                     (snapshot or json.dumps(kept),),
                 )
-            return house.look(connection=connection)
+            return house.look(folder, connection=connection)
 
     return look
 

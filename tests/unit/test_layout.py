@@ -456,3 +456,53 @@ def test_the_transcript_model_has_exactly_the_columns_of_its_table(tmp_path: Pat
     found = [row[1] for row in run(path, "PRAGMA table_info(transcripts)")]
     assert tuple(found) == layout.TRANSCRIPT_COLUMNS
     assert set(TranscriptRow._meta.fields) == set(found)
+
+
+# --- tables of what is off by default -------------------------------------------------------------
+
+
+def reflected(path: Path) -> None:
+    """Makes the table as its first use does."""
+    with Store(path).session() as store, store.writing():
+        store.add_table("reflections")
+
+
+def test_a_table_on_demand_is_made_once_and_leaves_the_plugins_layout(tmp_path: Path) -> None:
+    path = plugin_file(tmp_path / "memory.db")
+    with Store(path).session() as store:
+        assert not store.has_table("reflections") and store.read_only is None
+    before = schema(path)
+    reflected(path)
+    reflected(path)
+    assert [row for row in schema(path) if row in before] == before
+    assert tuple(row[1] for row in run(path, "PRAGMA table_info(reflections)")) == (
+        layout.REFLECTION_COLUMNS
+    )
+    names = run(path, "SELECT name FROM webapp_migrations WHERE name LIKE '%reflections'")
+    assert names == [("0011-reflections",)]
+    assert run(path, f"SELECT {', '.join(PUBLIC)} FROM entries ORDER BY id") == ROWS
+    with Store(path).session() as store:
+        assert store.read_only is None and store.indexed
+        entries.save(store, draft(), "tester")
+
+
+def test_a_table_on_demand_that_was_dropped_is_made_again(tmp_path: Path) -> None:
+    path = our_file(tmp_path / "memory.db")
+    reflected(path)
+    run(path, "DROP TABLE reflections")
+    with Store(path).session() as store:
+        assert store.read_only is None and not store.has_table("reflections")
+    reflected(path)
+    assert run(path, "SELECT count(*) FROM reflections") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "ddl", ["CREATE TABLE reflections (theirs)", "CREATE TABLE reflections (session_id TEXT, at)"]
+)
+def test_a_foreign_table_of_that_name_makes_the_file_read_only(tmp_path: Path, ddl: str) -> None:
+    path = our_file(tmp_path / "memory.db")
+    run(path, ddl)
+    with Store(path).session() as store:
+        assert "“reflections”" in (store.read_only or "")
+        with pytest.raises(ReadOnly):
+            entries.save(store, draft(), "tester")

@@ -167,3 +167,12 @@ def test_a_table_of_another_program_is_read_over_and_its_difference_is_named(
     with store.session():
         assert origins.of(store, entry.id) is None
         assert "“origins” also has “theirs”" in (store.read_only or "")
+
+
+def test_an_origin_may_be_a_session_as_a_whole(store: Store) -> None:
+    saved = save(store, origin=origins.whole("ses_a"))
+    found = origins.of(store, saved.entry.id)
+    assert found is not None and found.is_whole and found.at == saved.entry.updated_at
+    assert not LINES.is_whole
+    store.rows("UPDATE origins SET last_line = 3")
+    assert origins.of(store, saved.entry.id) is None

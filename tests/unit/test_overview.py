@@ -15,7 +15,7 @@ import pytest
 
 from webapp.errors import InvalidInput
 from webapp.opencode import find_session, list_sessions, messages, overview, reading
-from webapp.opencode.overview import Filter, Item, page
+from webapp.opencode.overview import Filter, Item, Page, page
 
 if TYPE_CHECKING:
     from tests.conftest import Talk
@@ -188,6 +188,69 @@ def test_several_databases_are_merged(many: Path, tmp_path: Path) -> None:
     assert {(item.db, item.id) for item in seen} >= {(other, "xses_07"), (many, "ses_07")}
 
 
+@pytest.mark.parametrize("order", overview.ORDERS)
+def test_no_copy_is_lost_between_two_pages(many: Path, tmp_path: Path, order: str) -> None:
+    """Copies are touched at the same moment, and may be of another project where that has moved."""
+    databases = [many, *(Path(shutil.copyfile(many, tmp_path / name)) for name in ("a.db", "b.db"))]
+    with closing(sqlite3.connect(databases[1])) as connection, connection:
+        connection.execute("UPDATE project SET worktree = worktree || '-moved'")
+    pages = [page(databases, Filter(), order, limit=7)]
+    while pages[-1].after is not None and len(pages) < 20:
+        pages.append(page(databases, Filter(), order, pages[-1].after, limit=7))
+    forth = [(item.id, item.db) for one in pages for item in one.items]
+    assert len(forth) == len(set(forth)) == 60
+    back: list[Page] = []
+    before = pages[-1].before
+    while before is not None and len(back) < 20:
+        back.append(page(databases, Filter(), order, limit=7, before=before))
+        before = back[-1].before
+    rest = [(item.id, item.db) for one in reversed(back) for item in one.items]
+    assert rest == forth[: len(rest)] and len(rest) > 50
+    assert page(databases, Filter(), order, limit=100).total == 60
+
+
+def test_values_of_other_types_filter_and_page_as_they_are_shown(
+    new_talk: Callable[..., Talk], invented_db: Path
+) -> None:
+    odd = ("5", "x'ff'", "1e308", "''", "CAST(x'fe' AS TEXT)")
+    for number in range(20):
+        talk = new_talk(f"ses_{number:02}", scope=f"/home/demo/p{number % 3}", title="Ünseen word")
+        talk.sql(
+            f"UPDATE session SET title = title || {odd[number % 5]}, agent = {odd[number % 5]}"
+        )
+    talk.sql("UPDATE project SET worktree = x'2f78' WHERE worktree LIKE '%p1'")
+    talk.sql("UPDATE session SET project_id = 'gone', directory = x'2f79' WHERE id > 'ses_15'")
+    found = overview.facets([invented_db])
+    assert sum(choice.count for choice in found.projects) == 20
+    for choice in found.projects:
+        assert page([invented_db], Filter(project=choice.value)).total == choice.count
+    assert page([invented_db], Filter(text="ünseen")).total == 20
+    seen: list[str] = []
+    after: str | None = ""
+    while after is not None and len(seen) < 99:
+        one_page = page([invented_db], Filter(), "project", after, limit=3)
+        seen += ids(one_page)
+        after = one_page.after
+    assert len(seen) == len(set(seen)) == 20
+
+
+def test_a_workspace_that_two_databases_call_differently_is_one_choice(
+    new_talk: Callable[..., Talk], invented_db: Path, tmp_path: Path
+) -> None:
+    talk = new_talk("ses_a")
+    talk.sql(
+        "INSERT INTO workspace (id, type, name, project_id, time_used)"
+        " SELECT 'wrk', 'local', 'One', project_id, 1"
+        " FROM session"
+    )
+    talk.sql("UPDATE session SET workspace_id = 'wrk'")
+    other = Path(shutil.copyfile(invented_db, tmp_path / "other.db"))
+    with closing(sqlite3.connect(other)) as connection, connection:
+        connection.execute("UPDATE workspace SET name = 'Two'")
+    (choice,) = overview.facets([invented_db, other]).workspaces
+    assert (choice.value, choice.label, choice.count) == ("wrk", "One", 2)
+
+
 def test_the_older_copy_of_a_session_is_marked(many: Path, tmp_path: Path) -> None:
     other = Path(shutil.copyfile(many, tmp_path / "opencode-dev.db"))
     with closing(sqlite3.connect(other)) as connection, connection:
@@ -242,12 +305,15 @@ def test_facets_count_what_the_filters_leave(many: Path) -> None:
     assert facets.no_agent == facets.no_model == 0
 
 
-@pytest.mark.parametrize("after", ["x", "12", "~ses_01", "-1~ses_01", "1" * 40 + "~a", "١~a"])
+@pytest.mark.parametrize(
+    "after",
+    ["x", "12", "12~a", "~d/ses_01", "-1~d/ses_01", "1" * 40 + "~d/a", "١~d/a"],
+)
 def test_a_place_that_is_none_is_refused(many: Path, after: str) -> None:
     with pytest.raises(InvalidInput, match="first page"):
         page([many], Filter(), "touched", after)
     with pytest.raises(InvalidInput, match="first page"):
-        page([many], Filter(), "project", "5~ses_gone")
+        page([many], Filter(), "project", f"5~{many.name}/ses_gone")
 
 
 def test_a_session_of_the_newer_runtime_is_as_young_as_its_last_message(many: Path) -> None:

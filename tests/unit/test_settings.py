@@ -16,7 +16,8 @@ DEFAULTS = {
     "host": "127.0.0.1", "port": 4748, "trash_days": 30, "inline_output_max_bytes": 50_000,
     "retrieval": True,
     "retention_days": 0, "keep_recent": 10, "max_sessions": 0, "mask": True, "opencode_db": None,
-    "auto_export": "compacted", "auto_sweep": True,
+    "auto_export": "compacted", "auto_sweep": True, "reflection": False, "reflection_url": None,
+    "reflection_model": None, "reflection_key_file": None, "max_lessons": 3, "transcript_chars": 8000,
 }  # fmt: skip
 
 
@@ -249,6 +250,8 @@ def test_every_setting_can_come_from_every_source(env: dict[str, str]) -> None:
     for row in TABLE:
         value: Any = {int: 321, bool: False, str: "localhost", Path: "/srv/x"}[row.type]
         value = row.choices[-1] if row.choices else value
+        value = min(max(value, row.low), row.high) if row.type is int else value
+        value = "http://localhost/v1" if row.is_url else value
         expected = Path(value) if row.type is Path else value
         camel = row.name.split("_")[0] + "".join(p.title() for p in row.name.split("_")[1:])
         assert getattr(load({row.name: value}, env), row.name) == expected
@@ -389,3 +392,49 @@ def test_the_person_is_named_by_the_environment(
 def test_the_person_has_a_name_in_any_environment(env: dict[str, str]) -> None:
     del env["USER"]
     assert load({}, env).user
+
+
+# --- addresses ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://llm.example/v1", "http://127.0.0.1:11434/v1/", "http://[::1]:8080", "HTTPS://a.b/c"],
+)
+def test_an_address_is_taken_as_it_is(env: dict[str, str], url: str) -> None:
+    assert load({}, env | {f"{PREFIX}REFLECTION_URL": url}).reflection_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["llm.example/v1", "ftp://llm.example", "file:///etc/passwd", "https://", "http://a:hunter2@b/v1",
+     "https://a/v1?key=hunter2", "https://a/v1#hunter2", "http://a:99999/", "http://a b/", "http://[a",
+     "https://a/\u202ehunter2", "javascript:hunter2"],
+)  # fmt: skip
+def test_an_address_that_may_hold_a_secret_or_leads_nowhere_is_refused_and_not_repeated(
+    env: dict[str, str], url: str
+) -> None:
+    with pytest.raises(InvalidInput, match="reflection_url must be an address") as caught:
+        load({}, env | {f"{PREFIX}REFLECTION_URL": url})
+    assert "hunter2" not in caught.value.message and "says something else" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_lessons", 0),
+        ("max_lessons", 11),
+        ("transcript_chars", 10),
+        ("transcript_chars", 10**6),
+    ],
+)
+def test_what_a_reflection_takes_is_bounded(env: dict[str, str], name: str, value: int) -> None:
+    with pytest.raises(InvalidInput, match=f"{name} must be from"):
+        load({}, env | {PREFIX + name.upper(): str(value)})
+
+
+def test_the_plugins_options_of_reflection_are_ours_too(env: dict[str, str]) -> None:
+    plugin(env, {"reflection": True, "maxLessons": 5, "transcriptChars": 4000})
+    found = load({}, env)
+    assert (found.reflection, found.max_lessons, found.transcript_chars) == (True, 5, 4000)
+    assert found.reflection_url is None

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from webapp.errors import NotFound
+from webapp.opencode.touched import RETRY_MS
 from webapp.settings import Settings
 from webapp.store import Store, receipts
 from webapp.transcripts import cleanup, library, watch
 from webapp.transcripts.cleanup import Options
-from webapp.transcripts.watch import CATCH_UP_MS, IDLE_MS, RETRY_MS, Watcher
+from webapp.transcripts.watch import CATCH_UP_MS, IDLE_MS, Watcher
 
 if TYPE_CHECKING:
     from tests.conftest import Talk

@@ -65,6 +65,7 @@ MODULES = {
     "entries": ("save", "search", "list", "show", "forget", "restore", "stats"),
     "agents": ("known", "continue", "recall", "remember"),
     "install": ("install", "uninstall"),
+    "portable": ("dump", "import"),
     "transcripts": ("export", "transcripts", "read", "grep", "cleanup"),
 }
 """Where each command is. Only the module of the one that is asked for is imported: all of them take a

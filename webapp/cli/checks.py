@@ -10,6 +10,7 @@ from pathlib import Path
 
 from webapp.errors import MemoryAppError
 from webapp.integration import diagnosis
+from webapp.memory import reflect
 from webapp.opencode import list_sessions, messages, reading
 from webapp.settings import Settings
 from webapp.store import DatabaseError, Store, index, now_ms
@@ -38,6 +39,8 @@ def checks(
     found += _store(settings, rebuild, vacuum)
     found.append(_ripgrep())
     found += _opencode(settings)
+    if settings.reflection:
+        found.append(_reflection(settings))
     return found + _guarded("OpenCode installation", lambda: _installation(settings, project))
 
 
@@ -143,6 +146,13 @@ def _ripgrep() -> Check:
         return Check("ripgrep", True, f"{version}, {path}")
     except (MemoryAppError, OSError, subprocess.SubprocessError) as error:
         return Check("ripgrep", False, str(error))
+
+
+def _reflection(settings: Settings) -> Check:
+    """Whether all is set; nobody is asked."""
+    lacking = reflect.unusable(settings)
+    text = f"{settings.reflection_model} at {reflect.host(settings)}, which was not asked just now"
+    return Check("reflection", not lacking, lacking or text)
 
 
 def _opencode(settings: Settings) -> list[Check]:

@@ -123,6 +123,9 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
         threading.Thread(target=_sweep_daily, args=(services, stopping), daemon=True),
         threading.Thread(target=services.watcher.run, args=(stopping,), daemon=True),
     ]
+    if settings.reflection:
+        run_it = services.reflector.run
+        keepers.append(threading.Thread(target=run_it, args=(stopping,), daemon=True))
     for keeper in keepers:
         keeper.start()
     server = create_server(
@@ -195,7 +198,8 @@ def demo(run: Run, open_browser: bool) -> None:
     os.chmod(folder, 0o700)
     try:
         values: dict[str, Any] = {"data_dir": folder / "data", "db": folder / "data" / "memory.db",
-                  "opencode_db": folder / "opencode.db", "trash_days": 30, "auto_sweep": False}  # fmt: skip
+                  "opencode_db": folder / "opencode.db", "trash_days": 30, "auto_sweep": False,
+                  "reflection": False}  # fmt: skip
         settings = replace(
             run.settings, user="demo", places=invented_home(folder),
             origins={**run.settings.origins, **dict.fromkeys(values, "demo")}, **values,

@@ -53,8 +53,11 @@ def _keep(settings: Settings, stopping: threading.Event) -> None:
     serving.keep(settings, stopping)
 
 
-def make_server(settings: Settings, scope: str, version: str) -> Server[Any]:
-    """A server of the tools for one scope. Its instructions are those of this moment."""
+def make_server(
+    settings: Settings, scope: str, version: str, introduced: bool = True, writer: str = WRITER
+) -> Server[Any]:
+    """A server of the tools for one scope. Its instructions are those of this moment; without
+    `introduced` it has none. `writer` is who writes where the program that asks does not say its name."""
     known = {tool.name: tool for tool in tools.offered(settings)}
     offered = types.ListToolsResult(tools=[_described(tool) for tool in known.values()])
 
@@ -66,7 +69,7 @@ def make_server(settings: Settings, scope: str, version: str) -> Server[Any]:
         if tool is None:
             text = f"There is no tool “{params.name[:60]}”. Known: {', '.join(known)}."
             return _error(text)
-        writer = _writer(context)
+        who = _writer(context) or writer
 
         def work() -> types.CallToolResult:
             from webapp.mcp.work import Desk, failed
@@ -74,9 +77,7 @@ def make_server(settings: Settings, scope: str, version: str) -> Server[Any]:
 
             try:
                 with Store(settings.db).session() as store:
-                    answer = tools.call(
-                        tool, Desk(settings, store, scope, writer), params.arguments
-                    )
+                    answer = tools.call(tool, Desk(settings, store, scope, who), params.arguments)
             except Exception as error:
                 if not isinstance(error, (MemoryAppError, OSError)):
                     log.exception("the tool %s failed", tool.name)
@@ -88,8 +89,9 @@ def make_server(settings: Settings, scope: str, version: str) -> Server[Any]:
 
         return await anyio.to_thread.run_sync(work)
 
+    told = _instructions(settings, scope) if introduced else ""
     return Server(
-        NAME, version=version, instructions=_instructions(settings, scope) or None,
+        NAME, version=version, instructions=told or None,
         on_list_tools=list_tools, on_call_tool=call_tool,
     )  # fmt: skip
 
@@ -121,10 +123,10 @@ def _described(tool: tools.Tool) -> types.Tool:
 
 
 def _writer(context: Any) -> str:
-    """The name of the program that asks, as it introduced itself."""
+    """The name of the program that asks, as it introduced itself; empty if it did not."""
     params = context.session.client_params
     name = " ".join(params.client_info.name.split()) if params is not None else ""
-    return name[:MAX_WRITER] or WRITER
+    return name[:MAX_WRITER]
 
 
 def _error(text: str) -> types.CallToolResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,33 +175,49 @@ def save(
     source: str | None,
     now: int | None = None,
     may_rewrite: bool = True,
+    only_own: bool = False,
     origin: Origin | None = None,
 ) -> Saved:
     """Saves an entry. The live entry of the same scope and title is rewritten (its id and
     `created_at` stay, its former text goes to the trash); expired rows leave for the trash too.
 
-    With `may_rewrite` false an entry of that title is a Conflict, and nothing is saved. `origin` is
+    With `may_rewrite` false an entry of that title is a Conflict, and nothing is saved; with `only_own`
+    so is one that was not written, or was last changed, by this `source`. `origin` is
     where the text was taken from; if it has no time, it gets that of this save.
     """
     at = now_ms() if now is None else now
     with store.writing():
-        expired = _retire_expired(store, at)
-        row = live_twin(store, new.scope, new.title, at)
-        if row is None:
-            entry = _insert(store, new, source, at)
-            if origin is not None:
-                origins.keep(store, entry.id, origin, origin.at or at)
-            return Saved(entry, True, expired)
-        if not may_rewrite:
-            raise Conflict(
-                f"There is already an entry “{new.title}” in {new.scope}. Saving would rewrite it; "
-                "tick the box below if you want that.",
-                entry=from_row(row), rewrite=True,
-            )  # fmt: skip
-        entry, former = _rewrite(store, row, new, source, at)
+        return save_within(store, new, source, at, may_rewrite, origin, only_own=only_own)
+
+
+def save_within(
+    store: Store, new: Draft, source: str | None, at: int, may_rewrite: bool = True,
+    origin: Origin | None = None, kept: Mapping[str, Any] | None = None, only_own: bool = False,
+) -> Saved:  # fmt: skip
+    """`save` inside the caller's write transaction. `kept` are the id and the times that a new entry had
+    elsewhere; an id that is taken here is not kept."""
+    expired = _retire_expired(store, at)
+    row = live_twin(store, new.scope, new.title, at)
+    if row is None:
+        entry = _insert(store, new, source, at, kept or {})
         if origin is not None:
-            origins.keep(store, entry.id, origin, origin.at or entry.updated_at)
-        return Saved(entry, False, expired, former)
+            origins.keep(store, entry.id, origin, origin.at or at)
+        return Saved(entry, True, expired)
+    if not may_rewrite:
+        raise Conflict(
+            f"There is already an entry “{new.title}” in {new.scope}. Saving would rewrite it; "
+            "tick the box below if you want that.",
+            entry=from_row(row), rewrite=True,
+        )  # fmt: skip
+    if only_own and from_row(row).source != source:
+        raise Conflict(
+            f"The entry “{new.title}” in {new.scope} is somebody else's, so it stays as it is.",
+            entry=from_row(row),
+        )
+    entry, former = _rewrite(store, row, new, source, at)
+    if origin is not None:
+        origins.keep(store, entry.id, origin, origin.at or entry.updated_at)
+    return Saved(entry, False, expired, former)
 
 
 def edit(
@@ -317,11 +333,19 @@ def live_twin(store: Store, scope: str, title: str, at: int, other_than: str | N
     return store.first(query.order_by(EntryRow.updated_at.desc()))
 
 
-def _insert(store: Store, new: Draft, source: str | None, at: int) -> Entry:
+def _insert(
+    store: Store, new: Draft, source: str | None, at: int, kept: Mapping[str, Any]
+) -> Entry:  # fmt: skip
+    taken = "SELECT 1 FROM entries WHERE id = ?1 UNION ALL SELECT 1 FROM trash WHERE id = ?1"
+    entry_id = kept.get("id")
+    if entry_id is None or store.rows(taken, (entry_id,)):
+        entry_id = str(uuid.uuid4())
+    created = kept.get("created_at", at)
     values = {
-        "id": str(uuid.uuid4()), "scope": new.scope, "kind": new.kind, "title": new.title,
-        "body": new.body, "tags": json.dumps(new.tags, ensure_ascii=False), "created_at": at,
-        "updated_at": at, "expires_at": new.expires_at, "source": source,
+        "id": entry_id, "scope": new.scope, "kind": new.kind, "title": new.title,
+        "body": new.body, "tags": json.dumps(new.tags, ensure_ascii=False), "created_at": created,
+        "updated_at": max(created, kept.get("updated_at", at)), "expires_at": new.expires_at,
+        "source": source,
     }  # fmt: skip
     store.run(EntryRow.insert(**values))
     return from_row(EntryRow(**values))
@@ -354,5 +378,5 @@ def _rewrite(
 
 __all__ = [
     "GLOBAL", "KINDS", "Draft", "Entry", "Saved", "draft", "edit", "forget", "from_row", "get",
-    "is_live", "live_twin", "save", "tags_of", "to_trash",
+    "is_live", "live_twin", "save", "save_within", "tags_of", "to_trash",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Where an entry was taken from: lines of a transcript.
+"""Where an entry was taken from: lines of a transcript, or a session as a whole.
 
 A row lives as long as its entry does, in the trash too. `hash` is the `?h=` of a copied link
 (webapp/lines.py), so that the way back notices when other text stands there.
@@ -22,9 +22,9 @@ _HASH = re.compile("[0-9a-f]{8}")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Lines `first` to `last` of the transcript of a session. `at` is the `updated_at` of the entry
-    when it was saved from them (epoch milliseconds), 0 before that. An entry of another time was edited
-    since."""
+    """Lines `first` to `last` of the transcript of a session, or 0 and 0 for the session as a whole.
+    `at` is the `updated_at` of the entry when it was saved from them (epoch milliseconds), 0 before
+    that. An entry of another time was edited since."""
 
     session_id: str
     first: int
@@ -33,9 +33,19 @@ class Origin:
     at: int = 0
 
     @property
+    def is_whole(self) -> bool:
+        """Whether no lines are named, but the session."""
+        return self.first == 0
+
+    @property
     def lines(self) -> str:
         """The lines as an address writes them: `120-140`, or `120`."""
         return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+def whole(session_id: str) -> Origin:
+    """A session as a whole as an origin."""
+    return Origin(session_id, 0, 0, "")
 
 
 def parse(session_id: str, lines: str, hash_: str) -> Origin:
@@ -57,7 +67,7 @@ def of(store: Store, entry_id: str) -> Origin | None:
 
 def of_many(store: Store, ids: Sequence[str]) -> Mapping[str, Origin]:
     """The origins of some entries, by their ids."""
-    if not ids or not _is_ours(store):
+    if not ids or not store.has_columns("origins", ORIGIN_COLUMNS):
         return {}
     holes = ", ".join("?" * len(ids))
     rows = store.rows(
@@ -69,15 +79,9 @@ def of_many(store: Store, ids: Sequence[str]) -> Mapping[str, Origin]:
         as_text(row[0]): Origin(as_text(row[1]), row[2], row[3], as_text(row[4]), as_time(row[5]) or 0)
         for row in rows
         # Another program may have put anything there; what names no lines leads nowhere.
-        if isinstance(row[2], int) and isinstance(row[3], int) and 0 < row[2] <= row[3]
+        if isinstance(row[2], int) and isinstance(row[3], int)
+        and (0 < row[2] <= row[3] or (row[2], row[3]) == (0, 0))
     }  # fmt: skip
-
-
-def _is_ours(store: Store) -> bool:
-    """Whether the table is there with its columns; one of another program tells nothing, and opens the
-    file read-only (webapp/store/layout.py)."""
-    found = {row[0] for row in store.rows("SELECT name FROM pragma_table_info('origins')")}
-    return found.issuperset(ORIGIN_COLUMNS)
 
 
 def keep(store: Store, entry_id: str, origin: Origin, at: int) -> None:

@@ -52,6 +52,14 @@ def head(path: str, most: int) -> tuple[bytes, int] | str:
         return f"cannot be read: {error.strerror}."
 
 
+def real(path: Path) -> Path:
+    """A path with its links followed; one that no file system could have stays as it is."""
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError:
+        return path
+
+
 def upwards(folder: Path, root: Path) -> Iterator[Path]:
     """A folder and those above it, up to the root."""
     for candidate in (folder, *folder.parents):

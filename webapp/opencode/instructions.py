@@ -26,7 +26,7 @@ from pathlib import Path
 
 from webapp.opencode.config import Config
 from webapp.opencode.database import columns
-from webapp.opencode.disk import exists, head, upwards
+from webapp.opencode.disk import exists, head, real, upwards
 from webapp.opencode.modelview import estimate
 from webapp.opencode.patterns import Effort, Matches, is_literal, match
 from webapp.opencode.records import Session
@@ -451,8 +451,7 @@ def _newer(look: _Look) -> None:
     path = config / AGENTS
     if exists(path) is True:
         look.add(os.path.realpath(path), Rule.GLOBAL, "AGENTS.md of the config folder")
-    here = Path(os.path.realpath(look.config.folder))
-    top = Path(os.path.realpath(look.config.root))
+    here, top = real(look.config.folder), real(look.config.root)
     paths, error = _upward(AGENTS, here, top)
     for found in paths:
         if not places.project:

@@ -212,9 +212,10 @@ def count(databases: Iterable[Path], timeout: float) -> int | None:
 
 def facets(databases: Iterable[Path]) -> Facets:
     """Counts for the filters. A database that cannot be read gives none."""
-    found: dict[str, Counter[tuple[str, str]]] = {
+    found: dict[str, Counter[str]] = {
         name: Counter() for name in ("project", "workspace", "agent", "model")
     }
+    names: dict[str, str] = {}
     for path in databases:
         with suppress(MemoryAppError), reading(path) as connection:
             layout = _Layout(connection, path)
@@ -225,19 +226,22 @@ def facets(databases: Iterable[Path]) -> Facets:
             )
             for row in connection.execute(sql):
                 project, workspace, name, agent, model = map(as_text, row[:5])
+                names.setdefault(workspace, name)
                 for key, value in (
-                    ("project", (project, project)), ("workspace", (workspace, name)),
-                    ("agent", (agent, agent)), ("model", (model, model)),
+                    ("project", project), ("workspace", workspace), ("agent", agent), ("model", model)
                 ):  # fmt: skip
                     found[key][value] += row[5]
 
     def choices(name: str) -> tuple[Choice, ...]:
         rows = sorted(found[name].items(), key=lambda row: (-row[1], row[0]))
-        return tuple(Choice(*value, number) for value, number in rows if value[0])
+        labels = names if name == "workspace" else {}
+        return tuple(
+            Choice(value, labels.get(value, value), number) for value, number in rows if value
+        )
 
     return Facets(
         choices("project"), choices("workspace"), choices("agent"), choices("model"),
-        found["agent"]["", ""], found["model"]["", ""],
+        found["agent"][""], found["model"][""],
     )  # fmt: skip
 
 
@@ -257,19 +261,22 @@ def page(
     total = 0
     back = bool(before) and not after
     place = _place(databases, after or before, order) if after or before else None
+    at = databases.index(place.db) if place is not None and place.db in databases else -1
     lists: list[list[Item]] = []
     take = WALK if wanted.is_deep else limit
-    for path in databases:
+    for number, path in enumerate(databases):
         try:
             with reading(path) as connection:
                 layout = _Layout(connection, path)
                 problems += without_id(connection, path, ["session"])
                 where, values = layout.where(wanted)
-                (number,) = connection.execute(
+                (matching,) = connection.execute(
                     f"SELECT count(*) {layout.tables} WHERE {where}", values
                 ).fetchone()
-                total += int(number)
-                lists.append(layout.listing(wanted, order, place, take + 1, back))
+                total += int(matching)
+                # Copies of one session stand in the order of their databases.
+                is_copy_next = number < at if back else number > at
+                lists.append(layout.listing(wanted, order, place, take + 1, back, is_copy_next))
                 if not layout.messages and layout.unknown_messages:
                     problems.append(layout.unknown_messages)
                 readable.append(path)
@@ -277,7 +284,7 @@ def page(
             unused.append(error.message)
         except MemoryAppError as error:
             problems.append(error.message)
-    merged = heapq.merge(*lists, key=lambda item: _key(item, order), reverse=back)
+    merged = heapq.merge(*lists, key=lambda item: _key(item, order, databases), reverse=back)
     candidates = list(islice(merged, take + 1))
     looker = _Looker(readable, problems)
     looked = 0
@@ -305,13 +312,18 @@ def page(
     )  # fmt: skip
 
 
+def _text(column: str) -> str:
+    """A column as text in SQL, so that every value sorts and compares as it is shown; bytes are none."""
+    return f"CASE typeof({column}) WHEN 'blob' THEN NULL ELSE CAST({column} AS TEXT) END"
+
+
 _HAS_ID = "typeof(s.id) = 'text' AND s.id <> ''"
 _Key = tuple[Any, ...]
 _T = TypeVar("_T")
 
 
-def _key(item: Item, order: str) -> _Key:
-    newest = (-item.touched_at, _Reversed(item.id))
+def _key(item: Item, order: str, databases: Sequence[Path]) -> _Key:
+    newest = (-item.touched_at, _Reversed(item.id), databases.index(item.db))
     return (item.project, item.workspace, *newest) if order == "project" else newest
 
 
@@ -329,22 +341,22 @@ class _Reversed:
 
 
 def _cursor(item: Item) -> str:
-    return f"{item.touched_at}~{item.id}"
+    return f"{item.touched_at}~{item.db.name}/{item.id}"
 
 
 def _place(databases: Iterable[Path], cursor: str, order: str) -> Item:
     """The session after which a page begins, at the time that the link names, since it may have been
     touched again."""
-    when, _, session_id = cursor.partition("~")
+    when, _, rest = cursor.partition("~")
+    name, _, session_id = rest.partition("/")
     if when.isascii() and when.isdigit() and len(when) < 16 and session_id:
-        stand_in = Item(session_id, Path(), "", "", "", "", None, 0, int(when), None, (), (), None,
-                        None, None)  # fmt: skip
+        path = next((each for each in databases if each.name == name), Path())
         if order != "project":
-            return stand_in
-        for path in databases:
-            with suppress(MemoryAppError), reading(path) as connection:
-                for item in _Layout(connection, path).items("s.id = ?", [bindable(session_id)]):
-                    return replace(item, touched_at=int(when))
+            return Item(session_id, path, "", "", "", "", None, 0, int(when), None, (), (), None,
+                        None, None)  # fmt: skip
+        with suppress(MemoryAppError), reading(path) as connection:
+            for item in _Layout(connection, path).items("s.id = ?", [bindable(session_id)]):
+                return replace(item, touched_at=int(when))
     raise InvalidInput("That place in the list is gone. Begin with its first page.", "after")
 
 
@@ -369,14 +381,16 @@ class _Layout:
         self.column = column
         self.unknown_messages = ""
         self.tables, self.project = self._projects()
-        self.workspace_id = f"coalesce({column('workspace_id')}, '')"
+        self.workspace_id = f"coalesce({_text(column('workspace_id'))}, '')"
         self.workspace = self.workspace_id
         names = {"name", "branch"} & columns(connection, "workspace")
         if "workspace_id" in have and "id" in columns(connection, "workspace") and names:
             self.tables += " LEFT JOIN workspace w ON w.id = s.workspace_id"
-            named = ", ".join(f"nullif(w.{name}, '')" for name in sorted(names, reverse=True))
-            self.workspace = f"coalesce({named}, s.workspace_id, '')"
-        self.agent = f"coalesce({column('agent')}, '')"
+            named = ", ".join(
+                f"nullif({_text(f'w.{name}')}, '')" for name in sorted(names, reverse=True)
+            )
+            self.workspace = f"coalesce({named}, {self.workspace_id})"
+        self.agent = f"coalesce({_text(column('agent'))}, '')"
         self.model = "''"
         if "model" in have:
             model = "CAST(s.model AS TEXT)"
@@ -424,14 +438,14 @@ class _Layout:
         )
 
     def _projects(self) -> tuple[str, str]:
-        directory = f"coalesce(nullif({self.column('directory')}, ''), 'global')"
+        directory = f"coalesce(nullif({_text(self.column('directory'))}, ''), 'global')"
         if "project_id" not in self.have or not {"id", "worktree"} <= columns(
             self.connection, "project"
         ):
             return "FROM session s", directory
         return (
             "FROM session s LEFT JOIN project p ON p.id = s.project_id",
-            f"coalesce(nullif(nullif(p.worktree, ''), '/'), {directory})",
+            f"coalesce(nullif(nullif({_text('p.worktree')}, ''), '/'), {directory})",
         )
 
     def _touched(self) -> str:
@@ -477,35 +491,41 @@ class _Layout:
         words = wanted.text.casefold().split()
         if words:
             self.connection.create_function(
-                "fold", 1, lambda text: as_text(text).casefold(), deterministic=True
+                "fold", 1, lambda raw: as_text(raw).casefold(), deterministic=True
             )
         for word in words:
             # Pieces of an id are random, and so are what they match.
             is_id_begun = word.startswith("ses_")
-            of_id = "substr(fold(s.id), 1, length(?))" if is_id_begun else "fold(s.id)"
-            pieces.append(f"(instr(fold({self.column('title')}), ?) OR {of_id} = ?)")
+            # As bytes: a function fails with text that is no UTF-8.
+            folded = "fold(CAST(s.id AS BLOB))"
+            of_id = f"substr({folded}, 1, length(?))" if is_id_begun else folded
+            title = f"fold(CAST({self.column('title')} AS BLOB))"
+            pieces.append(f"(instr({title}, ?) OR {of_id} = ?)")
             values += [bindable(word)] * (3 if is_id_begun else 2)
         return " AND ".join(pieces), values
 
     def listing(
-        self, wanted: Filter, order: str, place: Item | None, limit: int, back: bool
+        self, wanted: Filter, order: str, place: Item | None, limit: int, back: bool,
+        is_copy_next: bool,
     ) -> list[Item]:  # fmt: skip
-        """The first sessions after a place, or with `back` the last before it, the nearest first; of
-        trees only the roots: those whose parent does not match, and one of each circle of parents."""
+        """The first sessions after a place, or with `back` the last before it, the nearest first; a
+        copy of the place itself is among them if `is_copy_next`. Of trees only the roots: those whose
+        parent does not match, and one of each circle of parents."""
         where, values = self.where(wanted)
         if wanted.is_tree and wanted.parent is None and "parent_id" in self.have:
             circles = self._circles(where, values)
-            self.connection.create_function("opens_circle", 1, circles.__contains__)
+            self.connection.create_function("opens_circle", 1, lambda raw: as_text(raw) in circles)
             where += (
                 " AND (s.parent_id IS NULL OR s.parent_id = s.id OR s.parent_id NOT IN"
                 f" (SELECT s.id {self.tables} WHERE {where})"
-                f"{' OR opens_circle(s.id)' if circles else ''})"
+                f"{' OR opens_circle(CAST(s.id AS BLOB))' if circles else ''})"
             )
             values = [*values, *values]
         groups = (self.project, self.workspace)
         less, more, falling, rising = (">", "<", "", " DESC") if back else ("<", ">", " DESC", "")
         if place is not None:
-            newer = f"({self.touched}, s.id) {less} (?, ?)"
+            equal = "=" if is_copy_next else ""
+            newer = f"({self.touched}, s.id) {less}{equal} (?, ?)"
             values_of_place: list[Any] = [place.touched_at, bindable(place.id)]
             if order == "project":
                 pair = f"({', '.join(groups)})"

@@ -8,6 +8,7 @@ from webapp.pages import (
     entries,
     jobs,
     news,
+    portable,
     promote,
     search,
     session,
@@ -21,7 +22,7 @@ def init_app(app: Flask) -> None:
     """Registers every page."""
     modules = (
         search, entries, trash, sessions, session, transcripts, context, promote, care, jobs,
-        news,
+        news, portable,
     )  # fmt: skip
     for module in modules:
         app.register_blueprint(module.blueprint)

@@ -12,7 +12,8 @@ from werkzeug.utils import redirect
 from webapp import settings as setting_table
 from webapp.errors import Conflict, InvalidInput, NotFound, Unreadable
 from webapp.integration.program import NAME
-from webapp.memory import agents_md, stats
+from webapp.memory import agents_md, reflect, stats
+from webapp.pages.entries import session_titles
 from webapp.pages.promote import came_from
 from webapp.store import index, now_ms, receipts
 from webapp.transcripts import aside, cleanup, library
@@ -23,6 +24,7 @@ from webapp.web.parts import Desk
 
 blueprint = Blueprint("care", __name__)
 RECEIPTS = 100
+REFLECTIONS = 10
 
 
 @blueprint.get("/healthz")
@@ -265,12 +267,17 @@ def vacuum() -> Any:
 @blueprint.get("/settings")
 def settings_page() -> Any:
     """Each setting, its value and where it came from."""
-    settings = current.settings()
+    settings, service = current.settings(), current.services()
+    store = current.record_store()
+    asked = reflect.listing(store, now_ms(), REFLECTIONS)
     rows = [
         (row.name, getattr(settings, row.name), settings.origins[row.name], row.help)
         for row in setting_table.TABLE
     ]
     return render.page(
         "settings", rows=rows, databases=settings.opencode_databases(),
-        watched=current.services().watcher.status,
+        watched=service.watcher.status, spent=reflect.totals(store), asked=asked,
+        titles=session_titles(store, [one.session_id for one in asked]),
+        reflect_lacks=reflect.missing(settings), reflect_problem=service.reflector.problems,
+        reflect_host=reflect.host(settings),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 from flask import Blueprint, request, url_for
 from werkzeug.utils import redirect
 
+from webapp import opencode
 from webapp.errors import Conflict, InvalidInput, MemoryAppError, NotFound
 from webapp.memory import entries, origins, query, trash
 from webapp.memory.entries import Draft, Entry
@@ -98,7 +99,7 @@ def came_from(store: Store, shown: Iterable[Entry]) -> Mapping[str, From]:
     by_id = {entry.id: entry for entry in shown}
     found = origins.of_many(store, list(by_id))
     sessions = [origin.session_id for origin in found.values()]
-    titles = library.titles(store, current.settings(), sessions)
+    titles = session_titles(store, sessions)
     return {
         entry_id: From(
             origin, titles.get(origin.session_id) or origin.session_id, origin_link(origin),
@@ -108,8 +109,24 @@ def came_from(store: Store, shown: Iterable[Entry]) -> Mapping[str, From]:
     }  # fmt: skip
 
 
+def session_titles(store: Store, ids: Iterable[str]) -> Mapping[str, str]:
+    """The titles of some sessions by their ids, from their transcripts or else from OpenCode; of those
+    that neither has there is none."""
+    settings, wanted = current.settings(), list(dict.fromkeys(ids))
+    titles = dict(library.titles(store, settings, wanted))
+    databases = settings.opencode_databases()
+    for session_id in wanted:
+        if not titles.get(session_id):
+            found, _ = opencode.find_session(databases, session_id)
+            if found is not None:
+                titles[session_id] = library.shown_title(found.title, settings)
+    return titles
+
+
 def origin_link(origin: Origin) -> str:
-    """The way back to the lines, which notices when other text stands there."""
+    """The way back to the lines, which notices when other text stands there, or to the session."""
+    if origin.is_whole:
+        return url_for("session.show", session_id=origin.session_id)
     place = url_for(
         "transcripts.show", session_id=origin.session_id, lines=origin.lines, h=origin.hash
     )

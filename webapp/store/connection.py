@@ -374,6 +374,19 @@ class Store:
         """Whether the open file has a table; a read-only file may lack those that are ours."""
         return bool(self.value("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)))
 
+    def has_columns(self, table: str, names: Sequence[str]) -> bool:
+        """Whether a table is there with these columns; one of another program may lack them, and opens
+        the file read-only (webapp/store/layout.py)."""
+        found = {row[0] for row in self.rows("SELECT name FROM pragma_table_info(?)", (table,))}
+        return found.issuperset(names)
+
+    def add_table(self, name: str) -> None:
+        """Makes a table that is there only where it is used, inside the caller's write transaction."""
+        try:
+            layout.add(self.db, name, now_ms())
+        except _ERRORS as error:
+            raise self._plain(error) from error
+
     def disk_bytes(self) -> int:
         """Bytes of the database and its write-ahead log."""
         total = 0

@@ -29,6 +29,10 @@ TRANSCRIPT_COLUMNS = (
 )  # fmt: skip
 RECEIPT_COLUMNS = ("id", "at", "action", "actor", "summary", "detail")
 ORIGIN_COLUMNS = ("entry_id", "session_id", "first_line", "last_line", "hash", "at")
+REFLECTION_COLUMNS = (
+    "session_id", "at", "state", "attempts", "model", "prompt_tokens", "completion_tokens", "saved",
+    "skipped", "refused", "problem",
+)  # fmt: skip
 
 PUBLIC_DDL = (
     """CREATE TABLE IF NOT EXISTS entries (
@@ -193,6 +197,22 @@ MIGRATIONS: tuple[tuple[str, Callable[[Runs], None]], ...] = (
     ),
 )
 
+ON_DEMAND: dict[str, tuple[str, Callable[[Runs], None]]] = {
+    "reflections": (
+        "0011-reflections",
+        _run(
+            """CREATE TABLE IF NOT EXISTS reflections (
+              session_id TEXT PRIMARY KEY, at INTEGER NOT NULL, state TEXT NOT NULL,
+              attempts INTEGER NOT NULL, model TEXT NOT NULL, prompt_tokens INTEGER,
+              completion_tokens INTEGER, saved INTEGER NOT NULL DEFAULT 0,
+              skipped INTEGER NOT NULL DEFAULT 0, refused INTEGER NOT NULL DEFAULT 0,
+              problem TEXT NOT NULL DEFAULT '')""",
+            "CREATE INDEX IF NOT EXISTS webapp_reflections_at ON reflections(at)",
+        ),
+    ),
+}
+"""Tables of what is off by default, made when it is first used: `add`."""
+
 _MADE_AGAIN = {"0004-receipts": "receipts", "0009-origins": "origins"}
 """Tables that one migration makes whole: one that somebody dropped is made again."""
 
@@ -243,6 +263,7 @@ def inspect(db: Runs) -> Layout:
         ("transcripts", TRANSCRIPT_COLUMNS),
         ("receipts", RECEIPT_COLUMNS),
         ("origins", ORIGIN_COLUMNS),
+        ("reflections", REFLECTION_COLUMNS),
     ):
         if table not in tables:
             continue
@@ -262,7 +283,7 @@ def inspect(db: Runs) -> Layout:
     if "webapp_migrations" not in tables:
         return Layout("public", missing=tuple(name for name, _ in MIGRATIONS))
     applied = {row[0] for row in db.execute_sql("SELECT name FROM webapp_migrations").fetchall()}
-    newer = sorted(applied - {name for name, _ in MIGRATIONS})
+    newer = sorted(applied - {name for name, _ in (*MIGRATIONS, *ON_DEMAND.values())})
     if newer:
         return Layout(
             "newer", f"was changed by a newer version of this program ({', '.join(newer)})"
@@ -299,6 +320,14 @@ def migrate(db: Runs, now: int) -> list[str]:
             db.execute_sql("INSERT OR REPLACE INTO webapp_migrations VALUES (?, ?)", (name, now))
             done.append(name)
     return done
+
+
+def add(db: Runs, table: str, now: int) -> None:
+    """Makes one of ON_DEMAND where it is missing. To be called inside a write transaction."""
+    if not columns(db, table):
+        name, apply = ON_DEMAND[table]
+        apply(db)
+        db.execute_sql("INSERT OR REPLACE INTO webapp_migrations VALUES (?, ?)", (name, now))
 
 
 def index_some(db: Runs, seconds: float) -> bool:

@@ -6,38 +6,27 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TypeVar
+from dataclasses import dataclass
 
 from webapp import opencode
-from webapp.errors import MemoryAppError
+from webapp.errors import Problems
 from webapp.opencode import Session
+from webapp.opencode.touched import LOOK_S, RETRY_MS, Touched
 from webapp.settings import Settings
 from webapp.store import Store, TranscriptRow, now_ms
 from webapp.transcripts import cleanup
 from webapp.transcripts.export import export
 
-LOOK_S = 3.0
-"""Seconds between two looks at the times and sizes of OpenCode's files."""
-
 SWEEP_S = 30.0
 """Seconds after the start before anything is cleaned up."""
 
 IDLE_MS = 60_000
-RETRY_MS = 60_000
-"""How long what failed is left alone, unless OpenCode goes on with it."""
-
-OVERLAP_MS = 60_000
-"""OpenCode notes the time of a change before it commits it; so much later it is still seen."""
 
 CATCH_UP_MS = 7 * 86_400_000
 """The first look takes up what was touched in this time; what is older waits for its next touch."""
 
 COMPACTING_MS = 3_600_000
 """The longest that a compaction takes; one may have begun before and finished after an export."""
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +51,20 @@ class Watcher:
     they are, and nothing is created before there is something to export."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
-        self.status = Status()
         self._store = store
         self._settings = settings
-        self._seen: dict[Path, tuple[int, ...]] = {}
-        self._upto: dict[Path, int] = {}
-        self._failed: dict[Path, int] = {}
+        self._problems = Problems(logging.getLogger(__name__))
+        self._touched = Touched(CATCH_UP_MS, self._problems)
+        self._ran_at: int | None = None
+        self._exported = 0
         self._waiting: dict[str, _Wait] = {}
         self._checked: dict[str, int] = {}
         self._compacted: dict[str, int] = {}
-        self._told: set[str] = set()
+
+    @property
+    def status(self) -> Status:
+        """What was done since the start."""
+        return Status(self._ran_at, self._exported, self._problems.text, self._problems.at)
 
     def run(self, stopping: threading.Event) -> None:
         """Looks every LOOK_S seconds until `stopping`; cleans up SWEEP_S seconds after the start and
@@ -79,7 +72,7 @@ class Watcher:
         begun = time.monotonic()
         is_due = True
         while not stopping.wait(LOOK_S):
-            is_due = bool(self._guarded("OpenCode", self.look, now_ms())) or is_due
+            is_due = bool(self._problems.guarded("OpenCode", self.look, now_ms())) or is_due
             if is_due and time.monotonic() - begun >= SWEEP_S:
                 is_due = False
                 self.sweep(stopping.is_set)
@@ -90,21 +83,20 @@ class Watcher:
         if self._settings.auto_export == "off":
             return False
         at = now_ms() if now is None else now
-        touched: list[Session] = []
-        for path in self._settings.opencode_databases():
-            signature = opencode.version([path])
-            changed = signature != self._seen.get(path)
-            if changed or self._failed.get(path, at + 1) <= at:
-                self._seen[path] = signature
-                self._failed.pop(path, None)
-                touched += self._guarded("OpenCode", lambda p=path: self._touched(p, at), at) or []  # type: ignore[misc]
-        due = {session.id: session for session in touched}
+        touched = self._touched.look(self._settings.opencode_databases(), at)
+        if touched is not None:
+            self._ran_at = at
+        due = {
+            session.id: session
+            for session in touched or ()
+            if self._checked.get(session.id) != session.updated_at
+        }
         for wait in [w for w in self._waiting.values() if w.until <= at]:
             due.setdefault(wait.session.id, wait.session)
             self._checked.pop(wait.session.id, None)
         if not due:
             return False
-        done = self._guarded("memory.db", lambda: self._export(list(due.values()), at), at)
+        done = self._problems.guarded("memory.db", lambda: self._export(list(due.values()), at), at)
         if done is None:
             self._waiting |= {name: _Wait(session, at + RETRY_MS) for name, session in due.items()}
         return bool(done)
@@ -117,23 +109,13 @@ class Watcher:
             with self._store.session():
                 cleanup.sweep(self._store, self._settings, stopped, at)
 
-        self._guarded("cleanup", work, at)
-
-    def _touched(self, path: Path, at: int) -> list[Session]:
-        self.status = replace(self.status, ran_at=at)
-        upto = min(self._upto.get(path, at - CATCH_UP_MS), at)
-        self._failed[path] = at + RETRY_MS
-        with opencode.reading(path) as connection:
-            found = opencode.touched_since(connection, path, upto - OVERLAP_MS)
-        del self._failed[path]
-        self._upto[path] = max([upto, *(session.updated_at for session in found)])
-        return [session for session in found if self._checked.get(session.id) != session.updated_at]
+        self._problems.guarded("cleanup", work, at)
 
     def _export(self, sessions: list[Session], at: int) -> bool:
         is_compacted = False
         with self._store.session():
             for session in sessions:
-                done = self._guarded("export", lambda s=session: self._one(s, at), at)  # type: ignore[misc]
+                done = self._problems.guarded("export", lambda s=session: self._one(s, at), at)  # type: ignore[misc]
                 if done is None:
                     self._waiting[session.id] = _Wait(session, at + RETRY_MS)
                 is_compacted = bool(done) or is_compacted
@@ -167,7 +149,7 @@ class Watcher:
             return False
         done = export(self._store, self._settings, fresh, at)
         if done.added:
-            self.status = replace(self.status, exported=self.status.exported + 1)
+            self._exported += 1
         if compacted and done.unfinished and not done.added:
             self._waiting[session.id] = _Wait(fresh, at + RETRY_MS)
         elif compacted:
@@ -175,25 +157,3 @@ class Watcher:
         if self._settings.auto_export == "idle" and idle_at > at:
             self._waiting.setdefault(session.id, _Wait(fresh, idle_at))
         return compacted
-
-    def _guarded(self, kind: str, work: Callable[[], _T], at: int) -> _T | None:
-        """What `work` answers, or None when it failed."""
-        try:
-            return work()
-        except MemoryAppError as error:
-            self._tell(kind, error, error.message, at)
-        except Exception as error:
-            self._tell(kind, error, "Something unexpected went wrong; the log says what.", at)
-        return None
-
-    def _tell(self, kind: str, error: Exception, text: str, at: int) -> None:
-        self.status = replace(self.status, problem=f"{kind}: {text}", problem_at=at)
-        name = f"{kind}: {type(error).__name__}"
-        if name in self._told:
-            return
-        self._told.add(name)
-        log = logging.getLogger(__name__)
-        if isinstance(error, MemoryAppError):
-            log.warning("%s: %s", kind, text)
-        else:
-            log.error("%s: %s", kind, text, exc_info=error)

@@ -12,6 +12,7 @@ from flask import Flask, current_app, g, request
 from webapp import opencode
 from webapp.errors import MemoryAppError, ReadOnly
 from webapp.memory import trash
+from webapp.memory.reflect import Reflector
 from webapp.memory.search import count_live
 from webapp.memory.stats import Cache, Facets, facets
 from webapp.opencode import overview
@@ -25,8 +26,8 @@ from webapp.web.jobs import Jobs
 from webapp.web.searches import Searches
 
 KEY = "opencode-memory"
-STORELESS = ("static", "care.healthz")
-"""What answers also while another process holds the store."""
+STORELESS = ("static", "care.healthz", "mcp.answer")
+"""What answers also while another process holds the store. A tool opens it in a thread of its own."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Services:
     store: Store
     jobs: Jobs
     watcher: Watcher
+    reflector: Reflector
     cache: Cache = field(default_factory=Cache)
     searches: Searches = field(default_factory=Searches)
 

@@ -13,6 +13,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.utils import redirect
 
 from webapp.errors import MemoryAppError, Refused, Unreadable
+from webapp.opencode.values import bindable
 from webapp.web import current
 
 MAX_TOAST = 400
@@ -140,6 +141,13 @@ def init_app(app: Flask) -> None:
         g.rail = g.get("rail") or functools.cache(current.rail)
         return {"rail": g.rail, "here": here, "settings": current.settings(),
                 "read_only": current.read_only, "tilde": current.tilde}  # fmt: skip
+
+    @app.url_defaults
+    def _whole(_endpoint: str, values: dict[str, Any]) -> None:
+        # An id out of JSON may hold half a character, which no address can be made of.
+        for name, value in values.items():
+            if isinstance(value, str):
+                values[name] = bindable(value)
 
     @app.errorhandler(MemoryAppError)
     def _known(error: MemoryAppError) -> Response:
