@@ -250,3 +250,8 @@ def test_what_is_no_request_is_refused_in_words(model: Model, body: bytes) -> No
 def test_a_conversation_of_many_megabytes_fits(model: Model, told: Talk) -> None:
     body = {**REQUESTS[0], "stream": False, "padding": "x" * 8_000_000}
     assert "> And the columns?" in model.answer(body, x_session_id=told.id)
+
+
+def test_an_agent_that_took_it_for_its_model_is_told_what_it_is(model: Model, told: Talk) -> None:
+    text = model.answer({**REQUESTS[0], "stream": False, "tools": [{}]}, x_session_id=told.id)
+    assert "no model is set" in text and told.id not in text

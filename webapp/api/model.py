@@ -28,6 +28,12 @@ PRIOR = 4_000
 TAIL = 12_000
 """Characters of the request that are kept when there is no record to point to."""
 
+NO_AGENT = (
+    "This is opencode-memory's endpoint for compactions, and no model that can work for you. OpenCode chose"
+    " it because no model is set: choose one with /models, or set “model” in its configuration."
+)
+"""To a request with tools, which an agent sends and a compaction does not (1.3.2 to 1.18.33)."""
+
 log = logging.getLogger(__name__)
 
 
@@ -71,6 +77,8 @@ def chat_completions() -> Response:
 
 
 def _answer(body: Mapping[str, Any]) -> str:
+    if body.get("tools"):
+        return NO_AGENT
     session_id = next((v for name in SESSION_HEADERS if (v := request.headers.get(name))), "")
     try:
         if session_id:
