@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from contextlib import closing
 from typing import Any
@@ -13,11 +14,13 @@ from webapp.settings import Settings
 from webapp.store import Store
 
 SHOP = "/home/demo/shop"
+CLOCK = itertools.count(1_790_000_000_000)
+"""Entries of one millisecond have no order."""
 
 
 def save(store: Store, title: str, kind: str = "fact", source: str = "build", **more: Any) -> None:
     values = {"scope": SHOP, "body": "Not to be told.", **more}
-    entries.save(store, entries.draft(title=title, kind=kind, **values), source)
+    entries.save(store, entries.draft(title=title, kind=kind, **values), source, next(CLOCK))
 
 
 def test_an_unused_memory_is_not_announced(store: Store, settings: Settings) -> None:

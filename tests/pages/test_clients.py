@@ -20,8 +20,8 @@ def test_every_snippet_parses_and_names_this_memory(
     settings: Settings, make_site: Callable[[Settings], Any], tmp_path: Path
 ) -> None:
     odd = tmp_path / 'a b"c'
-    settings = replace(settings, data_dir=odd, db=odd / "memory.db", port=4999,
-                       origins={**settings.origins, "data_dir": "--data-dir", "port": "--port"})  # fmt: skip
+    origins = {**settings.origins, "data_dir": "--data-dir", "port": "--port"}
+    settings = replace(settings, data_dir=odd, db=odd / "memory.db", port=4999, origins=origins)
     secret = token.ensure(settings)
     found = {one.name: one.text for one in snippets(settings)}
     words = [
@@ -40,4 +40,5 @@ def test_every_snippet_parses_and_names_this_memory(
     page.assert_inert()
     assert page.status == 200 and secret not in page.text
     assert [node.text for node in page.doc.all("h2")][1:] != []
-    assert "/settings/clients" in make_site(settings).get("/settings").text
+    links = [node.attrs["href"] for node in make_site(settings).get("/settings").doc.all("a")]
+    assert "/settings/clients" in links
