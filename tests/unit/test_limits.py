@@ -160,7 +160,8 @@ def test_a_large_catalogue_is_never_held_whole(house: House) -> None:
     model = {"id": "example/model-of-some-length", "attachment": True, "reasoning": False,
              "tool_call": True, "knowledge": "2026-01", "release_date": "2026-01-01",
              "last_updated": "2026-01-01", "open_weights": False,
-             "modalities": {"input": ["text", "image"], "output": ["text"]}, "cost": {"input": 3, "output": 15}, "limit": {"context": 7_000, "output": 900}}  # fmt: skip
+             "modalities": {"input": ["text", "image"], "output": ["text"]},
+             "cost": {"input": 3, "output": 15}, "limit": {"context": 7_000, "output": 900}}  # fmt: skip
     models = {f"m{number}": {**model, "name": f"Model {number}"} for number in range(15_000)}
     size = house.write(house.cache, {"example": {"models": models}}).stat().st_size
     tracemalloc.start()
