@@ -173,7 +173,8 @@ def test_what_is_told_as_new_is_what_an_export_then_appends(
     lab.say("Ask me again: And the columns?")
     assert version([lab.db]) != was
     later = int(time.time() * 1000) + 60_000
-    told = transcript_news.since(store, settings, lab.session, held, later)
+    _, database = transcript_news.place(store, settings, lab.session)
+    told = transcript_news.since(store, settings, lab.session, database, held, later)
     with reading(lab.db) as connection:
         found = news.since(connection, lab.session, seen)
     assert len(found.messages) == 2 and found.complete and not found.changed

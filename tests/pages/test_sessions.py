@@ -244,6 +244,7 @@ def test_a_page_waits_once_for_all_locked_databases(
     ("kind", "words"),
     [
         ("missing", "is not there"),
+        ("folder", "is no file but a folder"),
         ("garbage", "damaged or no SQLite database"),
         ("empty", "is empty: there is no table in it"),
         ("newer", "A newer OpenCode may have written it"),
@@ -259,8 +260,10 @@ def test_each_kind_of_unreadable_database_has_its_own_message(
     site = make_site(replace(settings, opencode_db=newest_db))
     site.save("An entry")
     lock = sqlite3.connect(newest_db, isolation_level=None)
-    if kind in ("missing", "garbage", "empty"):
+    if kind in ("missing", "folder", "garbage", "empty"):
         newest_db.unlink()
+    if kind == "folder":
+        newest_db.mkdir()
     if kind == "garbage":
         newest_db.write_bytes(b"\1\2 nothing" * 400)
     elif kind == "empty":
@@ -286,6 +289,11 @@ def test_each_kind_of_unreadable_database_has_its_own_message(
     for path in ("/", "/stats", "/trash", "/settings"):
         assert site.get(path).status == 200, path
     assert time.monotonic() - began < 2
+    if kind in ("no rows", "unused"):
+        for address in ("/sessions/ses_a", "/context/ses_a"):
+            one = site.get(address)
+            assert one.status == (503 if kind == "no rows" else 404)
+            assert (words in one.text) == (kind == "no rows")
     lock.close()
 
 

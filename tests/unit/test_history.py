@@ -38,6 +38,7 @@ from webapp.opencode import (
     session_in,
     weigh,
 )
+from webapp.opencode.values import context_size
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "context"
 VERSIONS = ("1.3.2", "1.14.48", "1.15.13", "1.17.19", "1.18.33")
@@ -626,11 +627,16 @@ def test_an_overflow_is_counted_as_opencode_does(
         {"total": 1e15},
         {"input": -20, "output": 8},
         {"input": 5, "cache": {"read": 1e17}},
+        {"input": 5, "output": "many"},
+        {"total": True},
+        {"input": float("nan"), "output": 5},
     ],
 )
 def test_a_number_that_cannot_be_one_of_tokens_is_no_count(tokens: dict[str, Any]) -> None:
     found = overflow(seen_by_model([answer("m1", tokens=tokens)]), context=10_000, output=5_000)
     assert found == Overflow(None, 5_000, 5_000, False)
+    # The plot and the bar are of one count.
+    assert context_size(tokens) is None and context_size({"input": 0.4, "output": 5}) == 5
 
 
 def test_after_a_summary_nothing_has_been_counted_yet() -> None:

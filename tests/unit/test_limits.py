@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,25 @@ def test_a_limit_that_is_no_number_of_tokens_is_none(house: House, value: Any) -
     assert house.look().context is None
     house.list({"context": 5_000, "output": value, "input": value})
     assert three(house.look()) == (5_000, 0, 0)
+
+
+def test_a_large_catalogue_is_never_held_whole(house: House) -> None:
+    model = {"id": "example/model-of-some-length", "attachment": True, "reasoning": False,
+             "tool_call": True, "knowledge": "2026-01", "release_date": "2026-01-01",
+             "last_updated": "2026-01-01", "open_weights": False,
+             "modalities": {"input": ["text", "image"], "output": ["text"]},
+             "cost": {"input": 3, "output": 15}, "limit": {"context": 7_000, "output": 900}}  # fmt: skip
+    models = {f"m{number}": {**model, "name": f"Model {number}"} for number in range(15_000)}
+    size = house.write(house.cache, {"example": {"models": models}}).stat().st_size
+    tracemalloc.start()
+    try:
+        found = _looked_up(house.cache, (1, 2, 3, 4), Model("example", "m14999"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == {"context": 7_000, "output": 900}
+    # The bytes and their text are twice its size; parsed as a whole it took seven times its size.
+    assert peak < 5 * size
 
 
 def test_the_catalogue_is_parsed_once_for_as_long_as_it_is_the_same(house: House) -> None:

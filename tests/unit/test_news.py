@@ -208,13 +208,20 @@ def shown(talk: Talk, store: Store, settings: Settings) -> Callable[[], transcri
     return show
 
 
+def look(
+    store: Store, settings: Settings, session_id: str, held: transcript_news.Seen, now: int
+) -> transcript_news.News:
+    """What came into a transcript, told from the database that it came from."""
+    _, database = transcript_news.place(store, settings, session_id)
+    return transcript_news.since(store, settings, session_id, database, held, now)
+
+
 def test_new_lines_are_as_many_as_an_export_then_appends(
     talk: Talk, store: Store, settings: Settings, shown: Callable[[], transcript_news.Seen]
 ) -> None:
     talk.user("First.")
     talk.assistant("Done.")
     held = shown()
-    look = transcript_news.since
     assert look(store, settings, talk.id, held, LATER).lines == 0
     talk.user("Second\nof three\nlines.")
     talk.assistant("One.\nTwo.")
@@ -240,9 +247,9 @@ def test_what_is_not_finished_is_not_counted(
     held = shown()
     answer = talk.assistant("Half.", done=False)
     now = talk.session().updated_at + 100
-    assert transcript_news.since(store, settings, talk.id, held, now).lines == 0
+    assert look(store, settings, talk.id, held, now).lines == 0
     talk.finish(answer)
-    assert transcript_news.since(store, settings, talk.id, held, now).lines > 0
+    assert look(store, settings, talk.id, held, now).lines > 0
 
 
 def test_what_an_export_would_note_is_told_as_a_change(
@@ -251,14 +258,14 @@ def test_what_an_export_would_note_is_told_as_a_change(
     talk.user("First.")
     talk.assistant("Done.")
     held = shown()
-    look = transcript_news.since
     assert not look(store, settings, talk.id, held, LATER).changed
     talk.sql("UPDATE session SET title = 'Other', time_updated = time_updated + 1000")
     found = look(store, settings, talk.id, held, LATER)
     assert (found.lines, found.changed) == (0, True)
     assert talk.export(store, settings, LATER).added > 0
     talk.sql("DELETE FROM session")
-    assert look(store, settings, talk.id, held, LATER).gone
+    gone = look(store, settings, talk.id, held, LATER)
+    assert (gone.complete, gone.changed) == (True, False)
 
 
 def test_counted_messages_that_are_taken_back_are_counted_anew(
@@ -267,10 +274,10 @@ def test_counted_messages_that_are_taken_back_are_counted_anew(
     talk.user("First.")
     held = shown()
     gone = talk.user("Second.\nTo be taken back.")
-    one = transcript_news.since(store, settings, talk.id, held, LATER)
+    one = look(store, settings, talk.id, held, LATER)
     talk.sql("DELETE FROM message WHERE id = ?", gone)
     talk.user("Third.")
-    two = transcript_news.since(store, settings, talk.id, one.seen, LATER)
+    two = look(store, settings, talk.id, one.seen, LATER)
     assert talk.export(store, settings, LATER).lines - held.lines > two.lines - 3
     assert two.lines == one.lines - 1
 
@@ -283,7 +290,7 @@ def test_of_every_session_just_exported_nothing_is_new(
     for session in list_sessions([path]).sessions:
         done = export(store, settings, session, LATER)
         held = transcript_news.Seen(done.lines, done.lines)
-        found = transcript_news.since(store, settings, session.id, held, LATER)
+        found = look(store, settings, session.id, held, LATER)
         assert (found.lines, found.complete, found.seen.disk) == (0, True, done.lines)
 
 
@@ -306,7 +313,7 @@ def test_a_version_changes_with_either_file_and_only_then(
 
 def test_a_transcript_that_is_gone_is_told(store: Store, settings: Settings) -> None:
     with pytest.raises(NotFound):
-        transcript_news.since(store, settings, "ses_none", transcript_news.Seen(1, 1), LATER)
+        transcript_news.since(store, settings, "ses_none", None, transcript_news.Seen(1, 1), LATER)
     with pytest.raises(NotFound):
         transcript_news.place(store, settings, "ses_none")
 

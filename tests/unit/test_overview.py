@@ -15,7 +15,7 @@ import pytest
 
 from webapp.errors import InvalidInput
 from webapp.opencode import find_session, list_sessions, messages, overview, reading
-from webapp.opencode.overview import Filter, Item, Page, page
+from webapp.opencode.overview import Filter, Item, page
 
 if TYPE_CHECKING:
     from tests.conftest import Talk
@@ -199,7 +199,7 @@ def test_no_copy_is_lost_between_two_pages(many: Path, tmp_path: Path, order: st
         pages.append(page(databases, Filter(), order, pages[-1].after, limit=7))
     forth = [(item.id, item.db) for one in pages for item in one.items]
     assert len(forth) == len(set(forth)) == 60
-    back: list[Page] = []
+    back: list[overview.Page] = []
     before = pages[-1].before
     while before is not None and len(back) < 20:
         back.append(page(databases, Filter(), order, limit=7, before=before))

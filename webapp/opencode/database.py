@@ -122,6 +122,11 @@ def _openable(path: Path) -> str:
         raise Unreadable(
             f"OpenCode's database {path} cannot be opened: {error.strerror}."
         ) from error
+    if os.path.lexists(path):
+        raise Unreadable(
+            f"OpenCode's database {path} is no file but a folder, a device or a link that leads nowhere."
+            " Name the database that OpenCode uses with --opencode-db."
+        )
     raise Unreadable(
         f"OpenCode's database {path} is not there. If OpenCode keeps it elsewhere, name it with "
         "--opencode-db."

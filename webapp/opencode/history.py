@@ -31,7 +31,7 @@ from webapp.opencode.modelview import (
     model_of,
 )
 from webapp.opencode.records import Message, Part
-from webapp.opencode.values import release
+from webapp.opencode.values import context_size, release
 
 RESERVED_TOKENS = 20_000
 """What OpenCode keeps free of a limit on the input (of the whole window in the newer runtime)."""
@@ -100,10 +100,6 @@ class History:
     def certain(self) -> bool:
         """Whether this is known to be what OpenCode sends."""
         return not self.doubts
-
-
-MOST_TOKENS = 10**12
-"""No count of tokens is as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,23 +338,10 @@ def _measured(sent: Sequence[Message]) -> int | None:
         if is_newer(message):
             steps = [part for part in message.parts if part.type == "step-finish"]
             if steps:
-                return _count((steps[-1].data or {}).get("tokens")) or None
+                return context_size((steps[-1].data or {}).get("tokens")) or None
         elif data.get("finish"):
-            return None if data.get("summary") else _count(data.get("tokens"))
+            return None if data.get("summary") else context_size(data.get("tokens"))
     return None
-
-
-def _count(tokens: object) -> int | None:
-    """OpenCode's count of an answer, None where a number of it cannot be one."""
-    if not isinstance(tokens, dict):
-        return None
-    if total := _number(tokens.get("total")):
-        return total if 0 < total < MOST_TOKENS else None
-    cache = tokens.get("cache")
-    cache = cache if isinstance(cache, dict) else {}
-    numbers = (tokens.get("input"), tokens.get("output"), cache.get("read"), cache.get("write"))
-    counts = [_number(number) or 0 for number in numbers]
-    return sum(counts) if all(0 <= count < MOST_TOKENS for count in counts) else None
 
 
 def _select(

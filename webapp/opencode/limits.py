@@ -23,14 +23,15 @@ from typing import Any
 from webapp.opencode.config import Config, within
 from webapp.opencode.disk import head
 from webapp.opencode.modelview import Model
-from webapp.opencode.values import bindable, release
+from webapp.opencode.values import as_count, bindable, release
 from webapp.settings import Places
 
 OUTPUT_TOKENS = 32_000
 """The most that OpenCode asks a model to write, unless the environment names another number."""
 
 MAX_CATALOGUE = 16_777_216
-"""Bytes; models.dev had 2 to 4 MB in 2026. Parsed, it takes up to 27 times as much memory."""
+"""Bytes; models.dev had 2 to 4 MB in 2026. One of this size takes 45 MB while it is read, and 270 to
+420 MB where it is nothing but short strings or empty lists."""
 
 DEFAULT_ADDRESSES = ("https://models.dev", "https://models.opencode.ai")
 """Where OpenCode fetches its catalogue from by itself: the first until 1.17.19, the second in
@@ -147,7 +148,7 @@ def _configured(
         if isinstance(entry.get("id"), str) and entry["id"]:
             base = entry["id"]
         for kind in _KINDS:
-            value = _tokens(within(entry, "limit", kind))
+            value = as_count(within(entry, "limit", kind))
             if value is not None:
                 found[kind] = value, document.source
     return found, base, named
@@ -164,7 +165,7 @@ def _compaction(
         if isinstance(word, bool):
             auto, off_by = word, f"“compaction.auto” in {document.source} is false."
         key = "buffer" if newer and not document.is_older else "reserved"
-        value = _tokens(within(given, key))
+        value = as_count(within(given, key))
         reserved = reserved if value is None else value
     if not newer and not places.autocompact:
         auto, off_by = False, "OPENCODE_DISABLE_AUTOCOMPACT is set."
@@ -215,7 +216,7 @@ def _looked_up(
             f" {MAX_CATALOGUE:,} is too large to be parsed here."
         )
     try:
-        found = json.loads(data)
+        found = json.loads(data, object_pairs_hook=_without_rest)
     except (ValueError, RecursionError):
         return f"The copy {path} cannot be parsed; {builtin}"
     if not isinstance(found, dict):
@@ -223,10 +224,17 @@ def _looked_up(
     entry: Any = within(found, model.provider, "models", model.id)
     if not isinstance(entry, Mapping):
         return None
-    values = {kind: _tokens(within(entry, "limit", kind)) for kind in _KINDS}
+    values = {kind: as_count(within(entry, "limit", kind)) for kind in _KINDS}
     return {kind: value for kind, value in values.items() if value is not None}
 
 
-def _tokens(value: object) -> int | None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return int(value) if is_number and 0 <= value < 1e12 else None  # type: ignore[operator, call-overload]
+_NO_LIMITS: dict[str, Any] = {}
+
+
+def _without_rest(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of the catalogue without what tells no limit, so that no more is ever held."""
+    kept = {
+        key: value for key, value in pairs
+        if isinstance(value, dict) or (key in _KINDS and isinstance(value, (int, float)))
+    }  # fmt: skip
+    return kept or _NO_LIMITS

@@ -210,6 +210,20 @@ def count(databases: Iterable[Path], timeout: float) -> int | None:
     return total
 
 
+def without_sessions(databases: Iterable[Path]) -> list[str]:
+    """One sentence for each database that has been used and yields no session."""
+    problems = []
+    for path in databases:
+        try:
+            with reading(path) as connection:
+                _Layout(connection, path)
+        except _UnusedError:
+            continue
+        except MemoryAppError as error:
+            problems.append(error.message)
+    return problems
+
+
 def facets(databases: Iterable[Path]) -> Facets:
     """Counts for the filters. A database that cannot be read gives none."""
     found: dict[str, Counter[str]] = {

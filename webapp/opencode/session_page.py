@@ -12,7 +12,7 @@ from webapp.errors import NotFound
 from webapp.opencode.database import columns
 from webapp.opencode.records import Message, Session
 from webapp.opencode.sessions import Key, messages
-from webapp.opencode.values import bindable
+from webapp.opencode.values import MOST_TOKENS, as_count, bindable, context_size
 
 PAGE = 50
 MAX_TODOS = 500
@@ -22,8 +22,6 @@ POINTS = 400
 
 LOOKED_AT = 10_000
 """Messages, from the last, whose tokens are read: of the newer runtime each holds its parts too."""
-
-_LARGEST = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,22 +171,14 @@ def growth(connection: sqlite3.Connection, session_id: str, keys: Sequence[Key])
     for number, key in enumerate(keys, 1):
         stored, paid, compacted = facts.get((key.table, key.rowid), (None, None, None))
         tokens = _tokens(stored)
-        size = context_size(tokens)
-        output += _count(tokens.get("output"))
+        size = context_size(tokens) or 0
+        output += as_count(tokens.get("output")) or 0
         total += all_kinds(tokens)
-        cost += paid if isinstance(paid, (int, float)) and 0 <= paid < _LARGEST else 0
+        cost += paid if isinstance(paid, (int, float)) and 0 <= paid < MOST_TOKENS else 0
         if size or compacted:
             points.append(Point(number, key.id, size, bool(compacted)))
     skipped = max(0, len(keys) - LOOKED_AT)
     return Growth(tuple(_thinned(points)), len(points), cost, total, output, skipped)
-
-
-def context_size(tokens: Any) -> int:
-    """The tokens of a context as OpenCode counts them (OPENCODE: `tokens.total`, else the sum of
-    input, output and both kinds of cache); 0 where nothing is told."""
-    if not isinstance(tokens, dict):
-        return 0
-    return _count(tokens.get("total")) or all_kinds({**tokens, "reasoning": 0})
 
 
 def all_kinds(tokens: dict[str, Any]) -> int:
@@ -197,7 +187,7 @@ def all_kinds(tokens: dict[str, Any]) -> int:
     held = cache if isinstance(cache, dict) else {}
     kinds = (tokens.get("input"), tokens.get("output"), tokens.get("reasoning"), held.get("read"),
              held.get("write"))  # fmt: skip
-    return sum(map(_count, kinds))
+    return sum(as_count(kind) or 0 for kind in kinds)
 
 
 def _tokens(stored: object) -> dict[str, Any]:
@@ -206,11 +196,6 @@ def _tokens(stored: object) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _count(value: object) -> int:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return int(value) if is_number and 0 <= value < _LARGEST else 0  # type: ignore[operator, call-overload]
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:

@@ -40,6 +40,30 @@ def as_number(value: object) -> float | None:
     return value
 
 
+MOST_TOKENS = 10**12
+"""No count of tokens is as large, and no cost."""
+
+
+def as_count(value: object) -> int | None:
+    """A number of tokens as JSON has it, None where it can be none."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return int(value) if is_number and 0 <= value < MOST_TOKENS else None  # type: ignore[operator, call-overload]
+
+
+def context_size(tokens: object) -> int | None:
+    """The tokens of a context as OpenCode counts them (overflow.ts: `tokens.total`, else the sum of
+    input, output and both kinds of cache); None where nothing is told, or a number that can be none."""
+    if not isinstance(tokens, dict):
+        return None
+    cache = tokens.get("cache")
+    cache = cache if isinstance(cache, dict) else {}
+    given = [tokens["total"]] if tokens.get("total") else [
+        tokens.get("input"), tokens.get("output"), cache.get("read"), cache.get("write")
+    ]  # fmt: skip
+    counts = [0 if number is None else as_count(number) for number in given]
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
 def is_id(value: object) -> bool:
     """Whether a value can be the id of a row."""
     return isinstance(value, str) and value != ""

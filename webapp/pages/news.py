@@ -7,6 +7,8 @@ seen stands in the address that it asks; so two pages may have seen different th
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from flask import Blueprint, request, url_for
@@ -83,23 +85,22 @@ def transcript(session_id: str) -> Any:
     )
 
     def make() -> dict[str, Any]:
-        found = transcript_news.since(store, settings, session_id, held, now_ms())
+        found = transcript_news.since(store, settings, session_id, database, held, now_ms())
         poll = transcript_poll(session_id, found.seen)
         if found.lines or not found.complete:
             most = max(found.lines, news.MOST)
             what = filters.plural(found.lines, "new line")
             text = what if found.complete else f"over {most:,} new lines"
-        elif found.gone:
-            text = ""
         else:
             text = "This session has changed" if found.changed else ""
         place = url_for("transcripts.from_line", session_id=session_id, line=held.lines + 1)
         return _box(poll, text, place)
 
-    try:
-        version = transcript_news.version(*transcript_news.place(store, settings, session_id))
-    except NotFound:
-        version = ()
+    database: Path | None = None
+    version: tuple[int, ...] = ()
+    with suppress(NotFound):
+        path, database = transcript_news.place(store, settings, session_id)
+        version = transcript_news.version(path, database)
     return render.polled(version, BOX, lambda: _told(make))
 
 

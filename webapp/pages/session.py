@@ -8,7 +8,7 @@ from flask import Blueprint, request, url_for
 
 from webapp import opencode
 from webapp.errors import InvalidInput, NotFound, Unreadable
-from webapp.opencode import Session, find_session, news, reading, session_page
+from webapp.opencode import Session, find_session, news, overview, reading, session_page
 from webapp.opencode.sessions import message_keys
 from webapp.pages.news import session_poll
 from webapp.store import now_ms
@@ -90,6 +90,7 @@ def session_of(session_id: str) -> tuple[Session, list[str]]:
     if transcript is not None:
         details["back"] = url_for("transcripts.first", session_id=session_id)
         details["back_text"] = "Its transcript"
+    problems = problems or overview.without_sessions(databases)
     if problems:
         raise Unreadable(" ".join(problems), **details)
     if not databases:

@@ -30,14 +30,12 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class News:
     """`lines` new ones, more than that unless `complete`; `seen` is how far they were counted.
-    `changed` says that the session was touched in another way, of which an export will tell;
-    `gone` that OpenCode has it no more."""
+    `changed` says that the session was touched in another way, of which an export will tell."""
 
     lines: int
     complete: bool
     seen: Seen
     changed: bool = False
-    gone: bool = False
 
 
 def version(path: Path, database: Path | None) -> tuple[int, ...]:
@@ -68,19 +66,20 @@ def place(store: Store, settings: Settings, session_id: str) -> tuple[Path, Path
     return path, next((each for each in databases if str(each) == str(row.source_db)), None)
 
 
-def since(store: Store, settings: Settings, session_id: str, held: Seen, now: int) -> News:
+def since(
+    store: Store, settings: Settings, session_id: str, database: Path | None, held: Seen, now: int
+) -> News:  # fmt: skip
     """What came after `held`: the lines on disk, and those of the finished messages that are not
-    exported yet. Raises NotFound for a transcript that is gone, and what the database raises."""
+    exported yet from the database that `place` told. Raises NotFound for a transcript that is gone,
+    and what the database raises."""
     item = library.get(store, settings, session_id)
     if item.lines != held.disk:
         # Somebody has exported meanwhile: what was counted ahead stands in the file.
         held = Seen(held.lines, item.lines)
-    _, database = place(store, settings, session_id)
-    complete, changed, gone = True, False, False
+    complete, changed = True, False
     if item.ours and database is not None:
         with reading(database, news.PATIENCE_S) as connection:
             session = opencode.session_in(connection, database, session_id)
-            gone = session is None
             if held.upto and not news.is_there(connection, session_id, held.upto):
                 held = Seen(held.lines, item.lines)
             known = files.last_messages(item.path) | {held.upto}
@@ -92,7 +91,7 @@ def since(store: Store, settings: Settings, session_id: str, held: Seen, now: in
             if complete and keys:
                 found = messages(connection, session_id, now, only=keys)
                 held = _counted(held, found, settings.inline_output_max_bytes)
-    return News(max(0, item.lines - held.lines) + held.more, complete, held, changed, gone)
+    return News(max(0, item.lines - held.lines) + held.more, complete, held, changed)
 
 
 def _counted(held: Seen, found: Iterable[Message], inline_max: int) -> Seen:

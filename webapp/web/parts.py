@@ -14,7 +14,8 @@ from typing import Any
 
 from webapp import secrets
 from webapp.opencode import Message, Part
-from webapp.opencode.session_page import Todo, context_size
+from webapp.opencode.session_page import Todo
+from webapp.opencode.values import context_size
 from webapp.transcripts.window import masked_end
 
 LIMIT = 20_000
