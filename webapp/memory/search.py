@@ -76,7 +76,7 @@ def search(store: Store, query: SearchQuery, now: int | None = None) -> SearchRe
         return _scan(store, parsed, narrow)
     if parsed.query.sort != "best":
         return _ordered(store, parsed, narrow)
-    return _ranked(store, parsed, narrow, at)
+    return _ranked(store, parsed, narrow)
 
 
 def ids_of_all_matches(
@@ -251,7 +251,7 @@ def _ordered(store: Store, parsed: Parsed, narrow: _Where) -> SearchResult:
     return _plain(store, parsed, narrow & _all_parts(parsed.terms))
 
 
-def _ranked(store: Store, parsed: Parsed, narrow: _Where, at: int) -> SearchResult:
+def _ranked(store: Store, parsed: Parsed, narrow: _Where) -> SearchResult:
     query, terms = parsed.query, parsed.terms
     want, skip = query.limit + 1, query.offset
     words = [term for term in terms if _is_word(term)]
@@ -268,7 +268,7 @@ def _ranked(store: Store, parsed: Parsed, narrow: _Where, at: int) -> SearchResu
             sql = f"SELECT count(*) FROM entries e WHERE {exact.sql}"
             total = int(store.value(sql, exact.params))
         else:
-            total = _count(store, words, query, narrow, at)
+            total = _count(store, words, narrow)
         if skip < total:
             hits += _words_page(store, terms, words, narrow, want, skip)
     skip = max(0, skip - total)
@@ -316,15 +316,13 @@ def _hits(store: Store, words: list[str], keys: Sequence[int]) -> list[Hit]:
     return [found[key] for key in keys if key in found]
 
 
-def _count(store: Store, words: list[str], query: SearchQuery, narrow: _Where, at: int) -> int:
+def _count(store: Store, words: list[str], narrow: _Where) -> int:
     """Counts the entries with all words from the index's side, since SQLite would else look each
-    entry up twice."""
-    sql = "SELECT count(*) FROM webapp_words w"
-    if not query.is_narrowed:
-        expired = "SELECT rowid FROM entries WHERE expires_at <= ?"
-        sql += f" WHERE webapp_words MATCH ? AND +w.rowid NOT IN ({expired})"
-        return int(store.value(sql, (_all_of(words), at)))
-    sql += f" CROSS JOIN entries e ON e.rowid = w.rowid WHERE webapp_words MATCH ? AND {narrow.sql}"
+    entry up twice. The index alone does not tell: it may still hold rows that another program replaced."""
+    sql = (
+        "SELECT count(*) FROM webapp_words w CROSS JOIN entries e ON e.rowid = w.rowid"
+        f" WHERE webapp_words MATCH ? AND {narrow.sql}"
+    )
     return int(store.value(sql, (_all_of(words), *narrow.params)))
 
 
