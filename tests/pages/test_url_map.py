@@ -36,7 +36,7 @@ def real_values(site: Any) -> dict[str, str]:
 def test_every_rule_answers_a_get_and_none_with_a_server_error(hostile: Any) -> None:
     values = real_values(hostile)
     expected = {"entries.listing": 302, "transcripts.go": 302, "transcripts.find": 302,
-                "promote.show": 400}  # fmt: skip
+                "promote.show": 400, "inject.show": 403}  # fmt: skip
     boxes = (hostile.get(f"/sessions{path}").doc.one(id="news") for path in ("", f"/{HOSTILE}"))
     polls = [box.attrs["data-poll"] for box in boxes]
     asked = {

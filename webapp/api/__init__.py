@@ -2,6 +2,9 @@
 
 from flask import Flask
 
+from webapp.api import inject
+
 
 def init_app(app: Flask) -> None:
     """Registers every blueprint."""
+    app.register_blueprint(inject.blueprint)

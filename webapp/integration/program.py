@@ -29,3 +29,9 @@ def flags(settings: Settings) -> list[str]:
         if not settings.origins.get(name, "default").endswith(LASTING):
             found += ["--" + name.replace("_", "-"), str(getattr(settings, name))]
     return found
+
+
+def address(settings: Settings) -> str:
+    """Where our pages are, with a slash at the end."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{settings.port}/"

@@ -87,7 +87,7 @@ def _instructions(settings: Settings, scope: str) -> str:
 
     try:
         with Store(settings.db).session() as store:
-            return inject.instructions(store, scope)
+            return inject.instructions(store, scope, retrieval=settings.retrieval)
     except (MemoryAppError, OSError) as error:
         log.warning("the memory is not announced: %s", error)
         return ""

@@ -19,20 +19,27 @@ MAX_SCOPE = 200
 _HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+")
 
 
-def instructions(store: Store, scope: str, now: int | None = None) -> str:
+def instructions(
+    store: Store, scope: str, now: int | None = None, prefix: str = "", retrieval: bool = True
+) -> str:
     """The nudge, and below it the titles of the entries of a scope and `global`, lessons first and
     then the newest, each with its writer, as many as fit; empty when the memory is unused.
 
-    Titles only, and named as titles: what stands in an entry is data, and no instruction.
+    Titles only, and named as titles: what stands in an entry is data, and no instruction. `prefix`
+    stands before the names of the tools; without `retrieval` those of sessions are not offered.
     """
     at = now_ms() if now is None else now
     if not count_live(store, at):
         return ""
+    sessions = (
+        f"; exact words of earlier sessions come from `{prefix}session_search` and"
+        f" `{prefix}session_read`"
+    )
     nudge = (
-        "This project has a memory that outlives sessions. Look there with `search` before you guess"
-        " or ask; exact words of earlier sessions come from `session_search` and `session_read`. What"
-        " should outlive this session (a decision, a gotcha, a preference, a lesson) goes there with"
-        " `save`; never a credential."
+        f"This project has a memory that outlives sessions. Look there with `{prefix}search` before"
+        f" you guess or ask{sessions if retrieval else ''}. What should outlive this session (a"
+        " decision, a gotcha, a preference, a lesson) goes there with"
+        f" `{prefix}save`; never a credential."
     )
     lessons = search(
         store, SearchQuery(scope=scope, kind=FIRST, sort="newest", limit=LOOKED_AT), at
