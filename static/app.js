@@ -134,6 +134,12 @@
       return done;
     }
   };
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copies]");
+    if (!button) return;
+    if (await copyText(document.getElementById(button.dataset.copies).textContent)) say("Copied.");
+    else say("The browser does not allow copying. Select the text and copy it.", true);
+  });
   async function copyLink() {
     if (!record) return;
     const list = chosen();

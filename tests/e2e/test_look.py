@@ -58,6 +58,7 @@ PAGES = {
     "receipts": "/receipts",
     "stats": "/stats",
     "settings": "/settings",
+    "clients": "/settings/clients",
 }
 
 

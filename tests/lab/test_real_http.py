@@ -69,7 +69,7 @@ def test_tools_and_inventory_come_over_http(served: Settings, tmp_path: Path) ->
     url = inject_url(served, SHOP)
     server = {
         "type": "remote", "url": f"http://127.0.0.1:{served.port}/mcp?scope={SHOP}",
-        "headers": {"Authorization": f"Bearer {token.ensure(served)}"}, "oauth": False,
+        "headers": {"Authorization": f"Bearer {{file:{token.path(served)}}}"}, "oauth": False,
     }  # fmt: skip
     config = {"instructions": [url], "mcp": {"memory": server}}
     with play(tmp_path, SCENARIO, config) as played:

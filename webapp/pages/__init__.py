@@ -4,6 +4,7 @@ from flask import Flask
 
 from webapp.pages import (
     care,
+    clients,
     context,
     entries,
     jobs,
@@ -22,7 +23,7 @@ def init_app(app: Flask) -> None:
     """Registers every page."""
     modules = (
         search, entries, trash, sessions, session, transcripts, context, promote, care, jobs,
-        news, portable,
+        news, portable, clients,
     )  # fmt: skip
     for module in modules:
         app.register_blueprint(module.blueprint)

@@ -11,7 +11,6 @@ from werkzeug.utils import redirect
 
 from webapp import settings as setting_table
 from webapp.errors import Conflict, InvalidInput, NotFound, Unreadable
-from webapp.integration import clients
 from webapp.integration.program import NAME
 from webapp.memory import agents_md, reflect, stats
 from webapp.pages.entries import session_titles
@@ -263,12 +262,6 @@ def vacuum() -> Any:
 
     job = service.jobs.start("vacuum", "Making memory.db smaller", work)
     return redirect(url_for("jobs.show", job_id=job.id), 303)
-
-
-@blueprint.get("/settings/clients")
-def clients_page() -> Any:
-    """What other programs write into their configuration to have the tools too."""
-    return render.page("clients", snippets=clients.snippets(current.settings()))
 
 
 @blueprint.get("/settings")
