@@ -444,6 +444,20 @@ def test_many_parts_of_one_message_are_shown_when_they_are_asked_for(site: Any, 
     assert len(site.get(link.attrs["href"].partition("#")[0]).doc.all(class_="part")) == 320
 
 
+def test_a_message_of_very_many_parts_stays_a_bearable_page(
+    site: Any, talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webapp.web.parts.EVERY_PART", 310)
+    monkeypatch.setattr("webapp.web.contextview.PIECES", 310)
+    message = talk.assistant(*({"type": "text", "text": f"Text {n}."} for n in range(320)))
+    answer = site.get(f"/sessions/{talk.id}/{message}?parts=all")
+    assert len(answer.doc.all(class_="part")) == 310
+    assert "10 more parts of this message are not shown. Its transcript has all." in answer.text
+    seen = site.get(f"/context/{talk.id}")
+    assert "10 more parts of this message are not shown here" in seen.text
+    assert "Text 309." in seen.text and "Text 310." not in seen.text
+
+
 # What is not there, or cannot be read -----------------------------------------------------------
 
 

@@ -402,6 +402,27 @@ def test_of_a_long_session_only_the_newest_messages_are_told(
     assert item.partial
 
 
+@pytest.mark.parametrize("newer", [False, True])
+def test_of_large_messages_only_the_newest_are_looked_at(
+    talk: Talk, newer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "LOOK_SIZE", 100_000)
+    big = "x" * 60_000
+    for number in range(3):
+        if newer:
+            data = {"content": [{"type": "text", "text": big}], "agent": f"a{number}", "cost": 1.5}
+            talk.newer("assistant", data)
+        else:
+            talk.assistant(agent=f"a{number}", cost=1.5, summary={"diffs": big})
+    item = one(talk.db, talk.id)
+    assert (item.agents, item.cost, item.more, item.partial) == (("a2",), 1.5, True, True)
+    monkeypatch.setattr(overview, "LOOK_SIZE", 10)
+    assert one(talk.db, talk.id).agents == ("a2",)
+    monkeypatch.setattr(overview, "LOOK_SIZE", 1_000_000)
+    whole_one = one(talk.db, talk.id)
+    assert (len(whole_one.agents), whole_one.cost, whole_one.more) == (3, 4.5, False)
+
+
 # Subagents and forks -------------------------------------------------------------------------------
 
 

@@ -36,7 +36,10 @@ from webapp.opencode.values import (
 )
 
 LOOK = 200
-"""The newest messages of a shown session that are looked at."""
+LOOK_SIZE = 4_000_000
+"""The newest messages of a shown session that are looked at, and their characters together, of which
+the last message may have more. The newer runtime's hold what the tools gave out: without a bound a list
+of three sessions of 500 MB took 10 s and 620 MB."""
 
 WALK = 4000
 WALK_S = 1.0
@@ -119,7 +122,7 @@ class Item:
     """A session in a list. What its database does not keep is None or empty.
 
     `request` is its first request when its title is a placeholder. `partial` says that cost and
-    tokens are those of the newest LOOK messages only, `more` that there are older messages than those
+    tokens are those of the newest messages only, `more` that there are older messages than those
     that `agents`, `models`, `failed` and `compacted` tell of. A likely fork names in `origin` whom it
     repeats, if that is found. `children` are the first of `child_count` subagents;
     there may be none where too many are listed already.
@@ -616,17 +619,43 @@ _FAILED = (
 _SUMMARISED = "(json_extract(d, '$.summary') = 1 AND json_extract(d, '$.time.completed') > 0)"
 
 
-def _newest(table: str, kind: str, order: str, agent: str, model: str, compacted: str) -> str:
-    """What the newest messages of a session say, one row for each agent and model."""
+def _newest(
+    connection: sqlite3.Connection, table: str, session_id: str, order: str, kind: str, agent: str,
+    model: str, compacted: str,
+) -> tuple[list[tuple[Any, ...]], bool]:  # fmt: skip
+    """What the newest messages of a session say, one row for each agent and model, and whether there
+    are older ones."""
+    recent, are_older = _recent(connection, table, session_id, order)
+    if not recent:
+        return [], False
     sums = ", ".join(f"total(json_extract(d, '$.tokens.{name}'))" for name in _TOKENS)
-    return (
+    rows = connection.execute(
         f"SELECT {agent}, {model}, total({_FAILED}), total({compacted}),"
         f" total(json_extract(d, '$.cost')), {sums} FROM"
         f" (SELECT {kind} AS kind, CASE WHEN json_valid(CAST(data AS TEXT)) THEN CAST(data AS TEXT)"
-        f" ELSE '{{}}' END AS d FROM {table} WHERE session_id = ? ORDER BY {order} LIMIT {LOOK})"
+        f" ELSE '{{}}' END AS d FROM {table} WHERE rowid IN ({', '.join(map(str, recent))}))"
         " WHERE kind <> 'assistant' OR json_extract(d, '$.role') IS NULL"
         " OR json_extract(d, '$.role') = 'assistant' GROUP BY 1, 2"
-    )
+    ).fetchall()
+    return rows, are_older
+
+
+def _recent(
+    connection: sqlite3.Connection, table: str, session_id: str, order: str
+) -> tuple[list[int], bool]:  # fmt: skip
+    """The rows of the messages that are looked at, and whether there are older ones."""
+    found: list[int] = []
+    size = 0
+    for rowid, length in connection.execute(
+        f"SELECT rowid, length(data) FROM {table} WHERE session_id = ? ORDER BY {order}"
+        f" LIMIT {LOOK + 1}",
+        (bindable(session_id),),
+    ):
+        size += length or 0
+        if found and (size > LOOK_SIZE or len(found) == LOOK):
+            return found, True
+        found.append(rowid)
+    return found, False
 
 
 class _Looker:
@@ -696,33 +725,29 @@ def _look(layout: _Layout, item: Item) -> Item:
     """A session with the count of its messages and what the newest of them say."""
     if not layout.messages:
         return item
-    connection, name = layout.connection, (bindable(item.id),)
+    connection = layout.connection
     item = replace(item, messages=count_messages(connection, layout.messages, item.id))
     rows: list[tuple[Any, ...]] = []
     sums: list[tuple[Any, ...]] = []
+    more = False
     if "message" in layout.messages:
-        rows = sums = connection.execute(
-            _newest(
-                "message", "'message'", "time_created DESC, id DESC", "json_extract(d, '$.agent')",
-                "coalesce(json_extract(d, '$.providerID') || '/', '') || json_extract(d, '$.modelID')",
-                _SUMMARISED,
-            ),
-            name,
-        ).fetchall()  # fmt: skip
+        rows, more = _newest(
+            connection, "message", item.id, "time_created DESC, id DESC", "'message'",
+            "json_extract(d, '$.agent')",
+            "coalesce(json_extract(d, '$.providerID') || '/', '') || json_extract(d, '$.modelID')",
+            _SUMMARISED,
+        )  # fmt: skip
+        sums = rows
     if "session_message" in layout.messages:
         order = "seq" if "seq" in columns(connection, "session_message") else "time_created"
-        found = connection.execute(
-            _newest(
-                "session_message", "CAST(type AS TEXT)", f"{order} DESC, id DESC",
-                "json_extract(d, '$.agent')",
-                "coalesce(json_extract(d, '$.model.providerID') || '/', '')"
-                " || json_extract(d, '$.model.id')",
-                "(kind = 'compaction' AND json_extract(d, '$.summary') > '')",
-            ),
-            name,
-        ).fetchall()  # fmt: skip
-        rows, sums = rows + found, sums or found
-    more = (item.messages or 0) > LOOK
+        found, are_older = _newest(
+            connection, "session_message", item.id, f"{order} DESC, id DESC", "CAST(type AS TEXT)",
+            "json_extract(d, '$.agent')",
+            "coalesce(json_extract(d, '$.model.providerID') || '/', '')"
+            " || json_extract(d, '$.model.id')",
+            "(kind = 'compaction' AND json_extract(d, '$.summary') > '')",
+        )  # fmt: skip
+        rows, sums, more = rows + found, sums or found, more or are_older
     agents = [as_text(row[0]) for row in rows if row[0] not in (None, "", "compaction")]
     models = [as_text(row[1]) for row in rows if row[1]]
     item = replace(

@@ -46,6 +46,9 @@ ENDS = 100
 MOST = 200
 """Messages to the model at each end of a view that the page lists."""
 
+PIECES = 300
+"""Items of one message to the model that the page lists."""
+
 WIDTH = 1_000
 """Units that the bar is wide."""
 
@@ -70,11 +73,13 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One message to the model: its role, why it is there, its pieces and about its tokens."""
+    """One message to the model: its role, why it is there, its first pieces, how many more it has, and
+    about its tokens."""
 
     role: str
     why: str
     pieces: tuple[Piece, ...]
+    more: int
     tokens: int
     line: int | None
     title: str
@@ -343,12 +348,13 @@ def _sent(items: list[Item], lines: Mapping[str, int]) -> Sent:
             item.kind, item.tool, item.text, item.cut, item.note,
             lines.get(item.part_id) or lines.get(item.message_id),
         )
-        for item in items
+        for item in items[:PIECES]
     )  # fmt: skip
     named = next((piece for piece in pieces if piece.text.strip()), pieces[0])
     title = " ".join(named.text[:200].split()) or named.kind
     return Sent(
-        items[0].role, items[0].why, pieces, as_tokens(sum(item.units for item in items)),
+        items[0].role, items[0].why, pieces, len(items) - len(pieces),
+        as_tokens(sum(item.units for item in items)),
         lines.get(items[0].message_id), f"{named.tool}: {title}" if named.tool else title,
     )  # fmt: skip
 

@@ -30,7 +30,8 @@ shown as it is."""
 SPARE = 1_024
 WORD = 200
 PARTS = 300
-"""Parts of one message that are shown unless all are asked for."""
+EVERY_PART = 3000
+"""Parts of one message that are shown, and when all are asked for: 100,000 made a page of 38 MB."""
 
 FIELDS = 40
 IMAGE_LIMIT = 1_000_000
@@ -102,8 +103,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A message. `hidden` parts of it are not in `pieces`; one that is not `finished` is in no
-    transcript yet."""
+    """A message. `hidden` parts of it are not in `pieces`; `every` says that all were asked for. One
+    that is not `finished` is in no transcript yet."""
 
     id: str
     role: str
@@ -113,6 +114,7 @@ class Shown:
     badges: tuple[tuple[str, str], ...]
     pieces: tuple[Piece, ...]
     hidden: int
+    every: bool = False
     finished: bool = True
 
 
@@ -136,7 +138,7 @@ class Desk:
         """A message with its parts."""
         data = item.data or {}
         compaction = data.get("summary") is True or any(p.type == "compaction" for p in item.parts)
-        parts = item.parts if every_part else item.parts[:PARTS]
+        parts = item.parts[: EVERY_PART if every_part else PARTS]
         pieces = [self._piece(part, item) for part in parts]
         pieces += self._extras(item, data)
         kind = "compaction" if compaction or item.role == "compaction" else item.role
@@ -159,7 +161,7 @@ class Desk:
             item.id, self.word(item.role, 40) or "unknown",
             kind if kind in ("user", "assistant", "compaction", "error") else "step",
             item.created_at, self._message_facts(data), tuple(badges), tuple(pieces),
-            len(item.parts) - len(parts), item.finished,
+            len(item.parts) - len(parts), every_part, item.finished,
         )  # fmt: skip
 
     def todos(self, rows: Iterable[Any]) -> tuple[Todo, ...]:
