@@ -8,13 +8,11 @@ byte for byte; where somebody went on with it, only our own pieces are taken out
 from __future__ import annotations
 
 import difflib
-import fcntl
 import hashlib
 import json
 import os
 import secrets
 import stat
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from typing import Any
 
 from webapp import jsonc
 from webapp.errors import Busy, Conflict, InvalidInput, Unreadable
-from webapp.integration import token
+from webapp.integration import locks, token
 from webapp.integration.commands import is_untouched
 from webapp.integration.pieces import EVERY, Piece, Wanted, known, pieces
 from webapp.settings import Settings
@@ -461,17 +459,8 @@ def _locked(settings: Settings) -> Iterator[None]:
     except OSError as error:
         raise Unreadable(f"{path} cannot be written: {error.strerror}.") from error
     try:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise Busy(
-                        "Another install is at work. Run this again when it is done."
-                    ) from None
-                time.sleep(0.05)
+        if not locks.take(descriptor, PATIENCE_S):
+            raise Busy("Another install is at work. Run this again when it is done.")
         yield
     finally:
         os.close(descriptor)

@@ -3,7 +3,6 @@ answers, and its start in the background when it does not."""
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import json
 import logging
@@ -19,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from webapp.errors import Unreadable
+from webapp.integration import locks
 from webapp.integration.program import NAME, command
 from webapp.settings import Settings
 
@@ -218,15 +218,8 @@ def _alone(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise Unreadable(f"{folder} cannot be used: {error.strerror}.") from error
     try:
-        deadline = time.monotonic() + LOCK_S
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise Unreadable(f"Another process holds {folder} for too long.") from None
-                time.sleep(0.05)
+        if not locks.take(descriptor, LOCK_S):
+            raise Unreadable(f"Another process holds {folder} for too long.")
         yield
     finally:
         os.close(descriptor)
