@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -350,3 +351,21 @@ def test_a_file_that_a_write_would_part_or_that_is_protected_is_left(
     with pytest.raises(Conflict, match=kind):
         install(settings)
     assert config.read_text() == "{}" and not (config.parent / "command").exists()
+
+
+def test_a_manifest_that_somebody_wrote_to_removes_nothing_but_ours(
+    settings: Settings, config: Path, tmp_path: Path
+) -> None:
+    config.write_text(COMMENTED)
+    install(settings)
+    own = [tmp_path / "own.md", config.parent / "command" / "own.md"]
+    for path in own:
+        path.write_text("mine")
+    told = json.loads(installation.manifest_path(settings).read_text())
+    (record,) = told["configs"].values()
+    digest = hashlib.sha256(b"mine").hexdigest()[:32]
+    record["commands"] |= {str(path): digest for path in own} | {"/": "x", "relative": digest}
+    installation.manifest_path(settings).write_text(json.dumps(told))
+    uninstall(settings)
+    assert [path.read_text() for path in own] == ["mine", "mine"]
+    assert [path.name for path in own[1].parent.iterdir()] == ["own.md"]

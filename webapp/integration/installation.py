@@ -133,7 +133,7 @@ def plan_install(
         changes += [change] if change else []
         notes += [note] if note else []
     if not wanted.commands:
-        changes += list(_commands_away(kept, notes))
+        changes += list(_commands_away(kept, commands_dir(settings, project), notes))
     record["commands"] = kept
     record["folder"] = bool(record.get("folder")) or not folder.exists()
     if wanted.compaction and not _names_a_model(settings, project):
@@ -172,7 +172,7 @@ def plan_uninstall(settings: Settings, project: Path | None) -> Plan:
         )
         kept = {name: held for name, held in kept.items() if name not in seen}
         seen.update(kept)
-        changes += list(_commands_away(kept, notes))
+        changes += list(_commands_away(kept, commands_dir(settings, project), notes))
         if record.get("folder"):
             folder = commands_dir(settings, project)
         manifest = _with(manifest, config, None)
@@ -291,14 +291,21 @@ def _commands_there(folder: Path) -> dict[str, str]:
     return found
 
 
-def _commands_away(kept: dict[str, str], notes: list[str]) -> Iterator[Change]:
-    for name, digest in list(kept.items()):
+def _commands_away(
+    kept: dict[str, str], folder: Path, notes: list[str]
+) -> Iterator[Change]:  # fmt: skip
+    """The removal of our own commands. Whatever the manifest names, only what we wrote goes, and only in
+    that folder: somebody else may have written to the manifest."""
+    for name in list(kept):
         path = Path(name)
+        if path.parent != folder:
+            del kept[name]
+            continue
         before = load(path)
         del kept[name]
         if before is None:
             continue
-        if _digest(before) == digest:
+        if is_untouched(before):
             yield Change(path, before, None)
         else:
             notes.append(
