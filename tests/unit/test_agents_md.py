@@ -774,7 +774,29 @@ def test_an_edit_while_the_store_is_waited_for_is_not_overwritten(
     assert set(os.listdir(project)) == {".git", "AGENTS.md"}
 
 
-@pytest.mark.parametrize("text", ["Run:\n```\nmake", "<!-- a", "~~~\n```\n```", "- a\n  ```\n  b"])
+@pytest.mark.parametrize(
+    ("before", "text", "place"),
+    [
+        ("- item\n", "   # Rule\n\nMore.", "end"),  # it would be part of the item
+        ("# A\n\n   # B\n", "* Rule\nmore", "0"),  # so would what follows
+        ("---\n# A\n", "Rule\n\n---", "end"),  # what is above would be settings
+        ("# A\n<div>\n- a\n", "- b\n# Rule", "end"),  # what looks like an item is none
+    ],
+)
+def test_a_text_that_makes_other_headings_is_refused(
+    project: Path, places: Places, before: str, text: str, place: str
+) -> None:
+    (project / "AGENTS.md").write_text(before)
+    target = root_of(project, places)
+    with pytest.raises(Conflict, match="Markdown would read a heading"):
+        agents_md.propose(target, text, place)
+    assert agents_md.propose(target, "Rule.", place).added == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Run:\n```\nmake", "<!-- a", "~~~\n```\n```", "- a\n  ```\n  b", "---\n```\nmake\n---"],
+)
 def test_a_text_that_would_swallow_what_follows_is_refused(
     project: Path, places: Places, text: str
 ) -> None:

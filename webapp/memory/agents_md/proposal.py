@@ -76,8 +76,9 @@ def headings(target: Target) -> tuple[Heading, ...]:
 
 def _sections(text: str) -> tuple[list[tuple[int, int, str]], bool]:
     """The headings, each with its line (from 0), level and text; none in a list, a quotation, a code
-    block or a comment. And whether a text at the end would be one of its own, and not part of a block
-    that is still open there."""
+    block or a comment, nor in settings at the top, which an empty line before them makes text. And
+    whether a text at the end would be one of its own, and not part of a block that is still open
+    there."""
     from markdown_it import MarkdownIt  # 60 ms to import, and rarely needed
 
     lines = text.removeprefix("\ufeff").split("\n")
@@ -132,7 +133,7 @@ def check(text: str) -> str:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidInput("The text is not valid Unicode.", "text") from error
-    if not _sections(text)[1]:
+    if not _sections(f"\n{text}")[1]:
         raise InvalidInput(
             "A code block, a comment or another block of the text is not closed, so what follows it in"
             " the file would be part of it. Close it first.",
@@ -201,12 +202,14 @@ def _with(before: bytes | None, text: str, place: str, file: Path) -> bytes:
     lines = whole.split("\n")
     found, is_closed = _sections(whole)
     stop = len(lines)
+    behind = len(found)
     if place != END:
         number = int(place) if place.isascii() and place.isdigit() and len(place) < 6 else -1
         if not 0 <= number < len(found):
             raise InvalidInput("That heading is not in the file any more. Choose again.", "place")
-        if number + 1 < len(found):
-            stop = found[number + 1][0]
+        behind = number + 1
+        if behind < len(found):
+            stop = found[behind][0]
     if stop == len(lines) and not is_closed:
         raise Conflict(
             f"A code block, a comment or another block of {file} is not closed, so what is added at its"
@@ -227,7 +230,19 @@ def _with(before: bytes | None, text: str, place: str, file: Path) -> bytes:
         # The file ends without a line end, and goes on doing so.
         above[-1] += end
         new[-1] = new[-1].removesuffix("\r")
-    return "\n".join([*above, *apart, *new, *below]).encode()
+    after = "\n".join([*above, *apart, *new, *below])
+    own = _sections(f"\n{text}")[0]
+    if _named(_sections(after)[0]) != _named([*found[:behind], *own, *found[behind:]]):
+        raise Conflict(
+            f"At this place of {file} Markdown would read a heading of the text, or one that follows it,"
+            " as part of a list or of another block. Begin the lines of the text without spaces, or"
+            " choose another place. Nothing was written."
+        )
+    return after.encode()
+
+
+def _named(found: Sequence[tuple[int, int, str]]) -> list[tuple[int, str]]:
+    return [(level, text) for _, level, text in found]
 
 
 def difference(path: Path, before: bytes | None, after: bytes | None) -> tuple[str, ...]:
