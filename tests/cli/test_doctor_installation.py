@@ -118,7 +118,7 @@ def test_another_program_on_the_port_is_bad(cli: Any, config: Path) -> None:
         sock.bind(("127.0.0.1", int(os.environ["OPENCODE_MEMORY_PORT"])))
         sock.listen()
         ok, text = told(cli)["server"]
-    assert not ok and "Another program listens" in text
+    assert not ok and "does not answer: another program" in text
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from webapp import __version__
 from webapp.errors import Unreadable
-from webapp.integration import serving
+from webapp.integration import diagnosis, serving
 from webapp.integration.serving import Note, State
 from webapp.settings import Settings, load
 
@@ -66,6 +68,17 @@ def run(settings: Settings, home: Path, *args: str) -> subprocess.CompletedProce
     )  # fmt: skip
 
 
+def servers(settings: Settings) -> list[str]:
+    """The processes that serve on our port."""
+    listed = subprocess.run(
+        ["ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True, check=True
+    )
+    return [
+        line for line in listed.stdout.splitlines()
+        if " serve " in line and f"--port {settings.port}" in line
+    ]  # fmt: skip
+
+
 ENSURE = (
     "import sys; from webapp.settings import load; from webapp.integration import serving;"
     " s = load({'port': sys.argv[1], 'data_dir': sys.argv[2]});"
@@ -79,7 +92,7 @@ def test_many_that_begin_at_once_start_one_server(settings: Settings, home: Path
             [sys.executable, "-c", ENSURE, str(settings.port), str(settings.data_dir)],
             cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "HOME": str(home)},
         )
-        for _ in range(6)
+        for _ in range(10)
     ]  # fmt: skip
     pids = {process.communicate(timeout=60)[0].strip() for process in started}
     assert len(pids) == 1
@@ -88,7 +101,8 @@ def test_many_that_begin_at_once_start_one_server(settings: Settings, home: Path
     # Who started it is gone, and it goes on.
     assert serving.look(settings).state is State.OURS
     assert stat.S_IMODE(serving.note_path(settings).stat().st_mode) == 0o600
-    assert os.getsid(note.pid) == note.pid
+    assert os.getsid(note.pid) != os.getsid(0)
+    assert len(servers(settings)) == 1
 
     told = run(settings, home, "status", "--json")
     assert told.returncode == 0 and json.loads(told.stdout)["server"]["pid"] == note.pid
@@ -186,18 +200,92 @@ def test_what_a_server_that_does_not_come_up_says_is_told(
     assert stat.S_IMODE(serving.log_path(settings).stat().st_mode) == 0o600
 
 
-def test_the_tools_start_it_and_leave_it_when_they_end(settings: Settings, home: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "webapp", "mcp", "--port", str(settings.port), "--data-dir",
-         str(settings.data_dir)],
-        cwd=home, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    deadline = time.monotonic() + 30
-    while serving.look(settings).state is not State.OURS:
+def test_a_server_on_another_port_is_found_and_stopped_by_its_note(
+    settings: Settings, home: Path
+) -> None:
+    """And a second one of the same memory takes no note away from the first."""
+    first = serving.ensure(settings).note
+    assert first is not None
+    elsewhere = replace(settings, port=free_port())
+    second = serving.ensure(elsewhere).note
+    assert second is not None and second.pid != first.pid
+    assert serving.look(settings).note == first and serving.look(elsewhere).note == second
+    third = replace(settings, port=free_port())
+    told = run(third, home, "status")
+    assert told.returncode == 0 and f"not on port {third.port}" in told.stdout
+    # The first is asked for at its own port, so that the log and the note of the second stay.
+    assert run(settings, home, "stop").returncode == 0
+    assert serving.log_path(settings).exists()
+    assert serving.look(elsewhere).note == second
+    assert run(third, home, "stop").returncode == 0
+    assert serving.look(elsewhere).state is State.SILENT
+    # The folder was made for the first, which could not remove it while the second was there.
+    assert list(settings.data_dir.iterdir()) == []
+
+
+def test_a_folder_that_was_there_before_stays(settings: Settings, home: Path) -> None:
+    settings.data_dir.mkdir()
+    serving.ensure(settings)
+    assert run(settings, home, "stop").returncode == 0
+    assert list(settings.data_dir.iterdir()) == []
+
+
+def test_the_folders_of_a_server_that_was_not_used_go_though_they_are_two(
+    settings: Settings, home: Path
+) -> None:
+    db = home / "elsewhere" / "memory.db"
+    apart = replace(settings, db=db, origins={**settings.origins, "db": "flag"})
+    note = serving.ensure(apart).note
+    assert note is not None and serving.stop(apart, note)
+    gone_by(lambda: not settings.data_dir.exists() and not apart.db.parent.exists())
+
+
+def gone_by(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not is_so():
         assert time.monotonic() < deadline
-        time.sleep(0.1)
-    # Its pipes end with it: nobody else holds them.
-    out, err = process.communicate(timeout=20)
-    assert (out, err, process.returncode) == ("", "", 0)
-    assert serving.look(settings).state is State.OURS
+        time.sleep(0.02)
+
+
+def test_where_the_note_cannot_be_written_it_serves_once_and_says_so(settings: Settings) -> None:
+    """A folder in the note's place, which nobody overwrites."""
+    serving.note_path(settings).mkdir(parents=True)
+    seen = serving.ensure(settings)
+    try:
+        assert seen.state is State.FOREIGN and seen.pid > 1 and "whose note is gone" in seen.text
+        assert "server.json cannot be written" in serving.log_path(settings).read_text()
+        assert serving.ensure(settings).pid == seen.pid
+        assert len(servers(settings)) == 1
+    finally:
+        os.kill(seen.pid, signal.SIGKILL)
+        gone_by(lambda: serving.look(settings).state is State.SILENT)
+
+
+def test_a_server_of_another_version_is_told_of_and_left_alone(
+    settings: Settings, home: Path
+) -> None:
+    note = serving.ensure(settings).note
+    assert note is not None
+    serving.write_note(settings, replace(note, version="0.0.1"))
+    told = run(settings, home, "status")
+    assert told.returncode == 0 and "version 0.0.1" in told.stdout and "restart it" in told.stdout
+    found = list(diagnosis._answer(settings, __version__))
+    assert [one.ok for one in found] == [False] and "restart it" in found[0].text
+    assert next(diagnosis._answer(settings, "0.0.1")).ok
+    assert serving.ensure(settings).pid == note.pid
+
+
+def test_a_start_that_is_killed_in_the_middle_leaves_the_next_one_free(
+    settings: Settings, home: Path
+) -> None:
+    """Who starts it is killed while it holds the lock, and so is the server before it answers."""
+    starter = subprocess.Popen(
+        [sys.executable, "-c", ENSURE, str(settings.port), str(settings.data_dir)],
+        cwd=ROOT, stdout=subprocess.DEVNULL, env={**os.environ, "HOME": str(home)},
+    )  # fmt: skip
+    gone_by(settings.data_dir.exists)
+    starter.kill()
+    starter.wait()
+    note = serving.ensure(settings).note
+    assert note is not None
+    gone_by(lambda: len(servers(settings)) == 1)

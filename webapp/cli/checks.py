@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from webapp import __version__
 from webapp.errors import MemoryAppError
 from webapp.integration import diagnosis
 from webapp.memory import reflect
@@ -167,7 +168,9 @@ def _opencode(settings: Settings) -> list[Check]:
 
 
 def _installation(settings: Settings, project: Path | None) -> list[Check]:
-    return [Check(one.name, one.ok, one.text) for one in diagnosis.look(settings, project)]
+    return [
+        Check(one.name, one.ok, one.text) for one in diagnosis.look(settings, project, __version__)
+    ]
 
 
 def _database(path: Path) -> list[Check]:

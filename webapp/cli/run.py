@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import shutil
@@ -20,29 +19,14 @@ import click
 
 from webapp import __version__
 from webapp.cli.base import Run, command, fail
-from webapp.errors import InvalidInput, MemoryAppError, Unreadable
+from webapp.errors import MemoryAppError, Unreadable
 from webapp.scope import GLOBAL
 
 if TYPE_CHECKING:
+    from webapp.integration.serving import Note
     from webapp.settings import Settings
 
 THREADS = 8
-STOP_S = 30.0
-"""How long a server may take to finish what it is doing."""
-
-
-def _loopback(host: str) -> str:
-    name = "127.0.0.1" if host == "localhost" else host.strip("[]")
-    try:
-        if ipaddress.ip_address(name).is_loopback:
-            return name
-    except ValueError:
-        pass
-    raise InvalidInput(
-        f"{host} is not a loopback address. Without sign-in this program would show your memory to "
-        "the whole network, so it listens on 127.0.0.1 or ::1 only.",
-        "host",
-    )
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -90,8 +74,11 @@ def _sweep_daily(services: Any, stopping: threading.Event) -> None:
             return
 
 
-def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
-    """Serves until SIGINT or SIGTERM; running requests and jobs are finished first."""
+def serve_app(
+    run: Run, settings: Settings, open_browser: bool, made: tuple[Path, ...] = ()
+) -> None:
+    """Serves until SIGINT or SIGTERM; running requests and jobs are finished first. `made` names folders
+    that were made for this server, and go with it if they are empty."""
     from dataclasses import replace
 
     from waitress.server import create_server
@@ -101,7 +88,7 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
     from webapp.web import current
     from webapp.web.guards import MAX_BODY
 
-    host = _loopback(settings.host)
+    host = serving.loopback(settings.host)
     try:
         sock = _bound(host, settings.port)
     except Unreadable as error:
@@ -114,8 +101,9 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
     port = sock.getsockname()[1]
     app = create_app(replace(settings, host=host, port=port))
     logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        handlers=[serving.LogHandler(settings)],
+    )  # fmt: skip
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     services: Any = app.extensions[current.KEY]
     stopping = threading.Event()
@@ -146,15 +134,6 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
     ]
     data = {"url": link, "port": port, "pid": os.getpid(), "db": settings.db,
             "transcripts": settings.transcripts_dir, "opencode": found}  # fmt: skip
-    try:
-        note = serving.Note(os.getpid(), host, port, __version__, link, time.time_ns() // 1_000_000)
-        serving.write_note(settings, note)
-    except Unreadable as error:
-        click.echo(
-            f"opencode-memory: {error.message} Other programs will not find this server.", err=True
-        )
-    run.out(data, "\n".join(text))
-    sys.stdout.flush()
 
     def stop(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -163,27 +142,51 @@ def serve_app(run: Run, settings: Settings, open_browser: bool) -> None:
         signal.signal(signal.SIGTERM, stop)
     if open_browser:
         threading.Timer(0.3, webbrowser.open, (link,)).start()
+    made = (*made, *serving.missing(settings))
     try:
+        _leave_note(settings, serving.Note(
+            os.getpid(), host, port, __version__, link, time.time_ns() // 1_000_000
+        ))  # fmt: skip
+        run.out(data, "\n".join(text))
+        sys.stdout.flush()
         server.run()
     except KeyboardInterrupt:
         pass
     finally:
-        stopping.set()
-        services.searches.stop()
-        services.jobs.finish()
-        for keeper in keepers:
-            keeper.join(10)
-        server.close()
-        serving.clear_note(settings)
+        try:
+            stopping.set()
+            services.searches.stop()
+            services.jobs.finish()
+            for keeper in keepers:
+                keeper.join(10)
+            server.close()
+        finally:
+            serving.clear(settings, made)
+
+
+def _leave_note(settings: Settings, note: Note) -> None:
+    """Leaves the note; without it the server serves all the same."""
+    from webapp.integration import serving
+
+    try:
+        serving.write_note(settings, note)
+    except Unreadable as error:
+        click.echo(
+            f"opencode-memory: {error.message} Other programs will not find this server.", err=True
+        )
 
 
 @command("opencode-memory serve --port 4750 --open", host="host")
 @click.option("--host", metavar="ADDRESS", help="A loopback address; by default 127.0.0.1.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
 @click.option("--no-auth", is_flag=True, help="No sign-in: everybody on this machine may come in.")
-def serve(run: Run, open_browser: bool, no_auth: bool) -> None:
+@click.option(
+    "--made", metavar="DIR", multiple=True, type=click.Path(path_type=Path),
+    help="A folder made for this server: removed at its end if it is empty.",
+)  # fmt: skip
+def serve(run: Run, open_browser: bool, no_auth: bool, made: tuple[Path, ...]) -> None:
     """Serves the pages on this machine and prints the link."""
-    serve_app(run, run.settings, open_browser)
+    serve_app(run, run.settings, open_browser, made)
 
 
 @command("opencode-memory demo --port 0")
@@ -217,18 +220,18 @@ def status(run: Run) -> None:
     """Tells whether the server runs, where, and since when."""
     from webapp.integration import serving
 
-    seen = serving.look(run.settings)
-    running = seen.state is serving.State.OURS
+    seen = serving.running(run.settings)
+    is_running = seen.state is serving.State.OURS
+    log = serving.log_path(run.settings)
     text = seen.text
     if seen.note is not None:
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(seen.note.started_at / 1000))
-        text += f" It started at {since}."
-        if seen.note.version != __version__:
-            text += (
-                f" This is {__version__}: end it with `opencode-memory stop`, and start it again."
-            )
-    run.out({"running": running, "state": str(seen.state), "server": seen.note}, text)
-    if not running:
+        text += f" It started at {since}. {serving.outdated(seen.note, __version__)}".rstrip()
+    if log.exists():
+        text += f" What it complains about is in {log}."
+    run.out({"running": is_running, "state": str(seen.state), "text": text, "server": seen.note,
+             "log": log}, text)  # fmt: skip
+    if not is_running:
         fail(1)
 
 
@@ -237,18 +240,17 @@ def stop_command(run: Run) -> None:
     """Ends the server that runs in the background; what it is doing is finished first."""
     from webapp.integration import serving
 
-    seen = serving.look(run.settings)
+    seen = serving.running(run.settings)
     if seen.note is None:
         run.out({"stopped": False}, f"{seen.text} There is nothing of ours to stop.")
         fail(1)
         return
-    os.kill(seen.note.pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_S
-    while serving.look(run.settings).state is serving.State.OURS:
-        if time.monotonic() > deadline:
-            raise Unreadable(f"It was told to end, but still runs (pid {seen.note.pid}).")
-        time.sleep(0.05)
-    run.out({"stopped": True}, f"The server at {seen.note.url} has ended.")
+    if not serving.stop(run.settings, seen.note):
+        raise Unreadable(f"It was told to end, but still runs (pid {seen.note.pid}).")
+    text = f"The server at {seen.note.url} has ended."
+    if run.settings.keep_serving:
+        text += " Tools that OpenCode runs start it again, unless keep_serving is false."
+    run.out({"stopped": True}, text)
 
 
 @command("opencode-memory doctor", name="doctor")

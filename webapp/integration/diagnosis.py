@@ -39,8 +39,9 @@ class Finding:
     text: str
 
 
-def look(settings: Settings, project: Path | None) -> list[Finding]:
-    """Every piece in the global configuration and in that of a project. Nothing is changed, and nothing
+def look(settings: Settings, project: Path | None, version: str) -> list[Finding]:
+    """Every piece in the global configuration and in that of a project, and whether the server that runs
+    is of this `version`. Nothing is changed, and nothing
     is started but `opencode --version`."""
     found: list[Finding] = []
     configs: dict[Path, Mapping[str, Any]] = {}
@@ -69,7 +70,7 @@ def look(settings: Settings, project: Path | None) -> list[Finding]:
     ours = [path for path in held if known(path).is_ours(held[path][1])]
     if ours:
         found += _commands(settings, project)
-        found += _answer(settings)
+        found += _answer(settings, version)
     found += _version(settings)
     found += _plugin(settings, project, configs)
     return found
@@ -168,12 +169,17 @@ def _commands(settings: Settings, project: Path | None) -> Iterator[Finding]:
                   if missing else ", ".join(f"/{name}" for name in names))  # fmt: skip
 
 
-def _answer(settings: Settings) -> Iterator[Finding]:
-    seen = serving.look(settings)
-    text = seen.text
+def _answer(settings: Settings, version: str) -> Iterator[Finding]:
+    try:
+        seen = serving.look(settings)
+    except MemoryAppError as error:
+        yield Finding(f"{NAME}server", False, error.message)
+        return
+    old = serving.outdated(seen.note, version) if seen.note is not None else ""
+    text = f"{seen.text} {old}".rstrip()
     if seen.state is serving.State.SILENT:
         text += " The tools start it; so does: opencode-memory serve"
-    yield Finding(f"{NAME}server", seen.state is not serving.State.FOREIGN, text)
+    yield Finding(f"{NAME}server", seen.state is not serving.State.FOREIGN and not old, text)
 
 
 def _version(settings: Settings) -> Iterator[Finding]:
