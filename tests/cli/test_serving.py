@@ -43,13 +43,12 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def settings(home: Path) -> Iterator[Settings]:
-    """Settings with a free port; whatever server was started on it is ended."""
+    """Settings with a free port; whatever servers were started are ended."""
     found = load({"port": str(free_port()), "data_dir": home / "data"}, {"HOME": str(home)})
     yield found
-    seen = serving.look(found)
-    if seen.note is not None:
-        os.kill(seen.note.pid, signal.SIGKILL)
-        gone(found)
+    while (note := serving.running(found).note) is not None:
+        os.kill(note.pid, signal.SIGKILL)
+        gone(replace(found, port=note.port))
 
 
 def gone(settings: Settings) -> None:

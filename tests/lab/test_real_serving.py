@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 from tests.lab.conftest import NEEDS_LAB, play
@@ -32,14 +33,21 @@ def test_the_server_that_the_tools_start_outlives_opencode(tmp_path: Path) -> No
         "type": "local", "command": [sys.executable, "-m", "webapp", *words],
         "environment": {"PYTHONPATH": str(ROOT)},
     }  # fmt: skip
-    with play(tmp_path, SCENARIO, {"mcp": {"memory": tools}}):
+    with play(tmp_path, SCENARIO, {"mcp": {"memory": tools}}) as played:
         deadline = time.monotonic() + 30
         while serving.look(settings).state is not State.OURS:
             assert time.monotonic() < deadline, serving.look(settings).text
             time.sleep(0.1)
         note = serving.look(settings).note
         assert note is not None
-    time.sleep(2)  # OpenCode ends what descends from it within this
+        # A SIGTERM ends OpenCode at once; this is the orderly end, which ends what descends from its tools.
+        address = (
+            f"http://127.0.0.1:{played.port}/instance/dispose?directory={played.root / 'shop'}"
+        )
+        request = urllib.request.Request(address, method="POST")
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            assert answer.status == 200
+        time.sleep(3)
     try:
         assert serving.look(settings).note == note
     finally:
