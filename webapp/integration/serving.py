@@ -428,7 +428,11 @@ def _alone(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise Unreadable(f"{folder} cannot be used: {error.strerror}.") from error
     try:
-        if not locks.take(descriptor, LOCK_S):
+        try:
+            is_ours = locks.take(descriptor, LOCK_S)
+        except OSError as error:
+            raise Unreadable(f"{folder} cannot be locked: {error.strerror}.") from error
+        if not is_ours:
             raise Unreadable(f"Another process holds {folder} for too long.")
         yield
     finally:
