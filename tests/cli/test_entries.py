@@ -369,3 +369,8 @@ def test_a_folder_that_cannot_be_made_is_told(cli: Any, args: list[str]) -> None
     outcome = cli(*args)
     assert outcome.code == 2
     assert str(cli.data_dir) in outcome.sentence
+
+
+def test_a_text_to_remember_may_come_from_standard_input(program: Any) -> None:
+    done = program("remember", "-", stdin=b"Never on a Friday. Really.\n")
+    assert "Remembered “Never on a Friday”" in done.out

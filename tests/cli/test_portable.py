@@ -22,7 +22,8 @@ def test_entries_go_into_a_file_and_come_back(cli: Any, tmp_path: Path) -> None:
     shown = cli.done("import", str(file)).out
     assert "1 new" in shown and "Nothing was written." in shown
     fingerprint = shown.split("--apply ")[1].strip()
-    assert cli("import", str(file), "--apply", "000000000000").code == 1
+    refused = cli("import", str(file), "--apply", "000000000000")
+    assert refused.code == 1 and fingerprint in refused.out
     assert "1 new, 0 rewritten" in cli.done("import", str(file), "--apply", fingerprint).out
     assert "Other" in cli.done("list", "--everywhere").out
     assert cli("import", str(tmp_path / "none")).code == 2

@@ -288,3 +288,14 @@ def test_a_start_that_is_killed_in_the_middle_leaves_the_next_one_free(
     note = serving.ensure(settings).note
     assert note is not None
     gone_by(lambda: len(servers(settings)) == 1)
+
+
+def test_install_says_where_the_server_runs_on_another_port(settings: Settings, home: Path) -> None:
+    serving.ensure(settings)
+    done = subprocess.run(
+        [sys.executable, "-m", "webapp", "install", "--port", str(free_port()), "--data-dir",
+         str(settings.data_dir)],
+        cwd=home, text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=60,
+        env={"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert f"put `port = {settings.port}` into config.toml" in done.stderr

@@ -34,7 +34,7 @@ def test_a_preview_writes_nothing_and_its_button_does_exactly_that(site: Any) ->
     assert sorted(site.rows("SELECT title, body FROM entries")) == [
         ("<b>New</b>", "b"), ("There", "New\nbody.")]  # fmt: skip
     again = site.submit(shown, form)
-    assert again.status == 409 and "no longer what this plan was made for" in again.text
+    assert again.status == 409 and "not the plan of that file" in again.text
 
 
 def test_pasted_text_with_the_line_ends_of_a_browser_is_the_same_plan(site: Any) -> None:

@@ -89,8 +89,11 @@ def recall(run: Run, words: tuple[str, ...]) -> None:
 @command('opencode-memory remember "The tests need a free port. Never 4748."')
 @click.argument("words", nargs=-1, required=True)
 def remember(run: Run, words: tuple[str, ...]) -> None:
-    """Saves a text as a fact of this project. Its first sentence becomes the title."""
-    text = " ".join(words).strip()
+    """Saves a text as a fact of this project. Its first sentence becomes the title.
+
+    For - the text is read from standard input.
+    """
+    text = read_body(" ".join(words), "words").strip()
     first = _SENTENCE.match(text)
     if first is None:
         raise InvalidInput("Say what to remember.", "words")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from webapp.cli.base import Run, command, fail
 from webapp.errors import InvalidInput
-from webapp.integration import installation
+from webapp.integration import installation, serving
 from webapp.integration.commands import ending, texts
 from webapp.integration.installation import Plan
 from webapp.integration.pieces import Wanted
@@ -25,6 +26,18 @@ def _project(run: Run, is_project: bool) -> Path | None:
     if run.scope == GLOBAL:
         raise InvalidInput("Name the project's folder, or run this in it.", "scope")
     return Path(run.scope)
+
+
+def _elsewhere(run: Run) -> tuple[str, ...]:
+    """What there is to say of a server of ours on another port than OpenCode will ask."""
+    note = serving.running(run.settings).note
+    if note is None or note.port == run.settings.port:
+        return ()
+    return (
+        f"Your server runs at {note.url}, but OpenCode would ask port {run.settings.port}: put"
+        f" `port = {note.port}` into config.toml and run this again, or end that one with"
+        " `opencode-memory stop`.",
+    )
 
 
 def _carry_out(run: Run, plan: Plan, yes: bool, nothing: str, done: str) -> None:
@@ -46,9 +59,11 @@ def _carry_out(run: Run, plan: Plan, yes: bool, nothing: str, done: str) -> None
         if run.as_json or not sys.stdin.isatty():
             run.out(told, "Nothing was written. To do this, add --yes.")
             fail(1)
-        click.confirm("Write this?", abort=True)
+        if not click.confirm("Write this?"):
+            run.out(told, "Nothing was written.")
+            fail(1)
     backups = installation.apply(run.settings, plan)
-    kept = f" What was there before is kept in {run.settings.backups_dir}." if backups else ""
+    kept = f"\nWhat was there before is kept in {run.settings.backups_dir}." if backups else ""
     run.out({**told, "applied": True, "backups": backups}, f"{done}{kept}")
 
 
@@ -77,6 +92,7 @@ def install(
     if wanted.commands:
         files = texts(words, ending(installation.commands_dir(run.settings, where)))
     plan = installation.plan_install(run.settings, wanted, where, files)
+    plan = replace(plan, notes=(*plan.notes, *_elsewhere(run)))
     _carry_out(
         run, plan, yes, "OpenCode is connected; there is nothing to write.",
         "OpenCode is connected from its next start on. Check it with: opencode-memory doctor",

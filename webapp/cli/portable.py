@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from webapp.cli.base import Run, command, fail
-from webapp.errors import InvalidInput
+from webapp.errors import InvalidInput, PlanChanged
 from webapp.memory import portable
 from webapp.memory.portable import NEW, REFUSED, REWRITTEN, Plan
 from webapp.scope import parse_scope
@@ -74,7 +74,14 @@ def import_command(run: Run, file: Path, into: str | None, fingerprint: str | No
             if not plan.items or counts[REFUSED] == len(plan.items):
                 fail(1)
             return
-        plan, receipt = portable.apply(store, data, into, fingerprint, run.settings.user)
+        try:
+            plan, receipt = portable.apply(store, data, into, fingerprint, run.settings.user)
+        except PlanChanged as error:
+            fresh = error.details["plan"]
+            error.details["plan"] = _told(fresh)
+            if not run.as_json:
+                click.echo(f"{_text(fresh)}\nIts fingerprint: {fresh.fingerprint}")
+            raise
     counts = plan.counts
     text = (
         f"{counts[NEW]:,} new, {counts[REWRITTEN]:,} rewritten (their former text is in the trash),"

@@ -133,7 +133,8 @@ def _endpoint(settings: Settings, name: str, path: Path | None, value: Any) -> I
     wanted, url = f"{address(settings)}v1", str(_at(value, ("options", "baseURL")))
     is_same = url.rstrip("/") == wanted
     yield Finding(name, is_same, f"{url} in {path}" if is_same else
-                  f"{path} asks {url}, but the server is at {wanted}. {mend}")  # fmt: skip
+                  f"{path} asks {url}, but by the settings the server is at {wanted}. {mend}. Or name the"
+                  " port that it asks in config.toml, such as: port = 5000")  # fmt: skip
     secret = Path(str(_at(value, ("options", "apiKey")))[len("{file:") : -1])
     try:
         mode = stat.S_IMODE(os.stat(secret).st_mode)

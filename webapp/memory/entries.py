@@ -316,7 +316,9 @@ def _retire_expired(store: Store, at: int) -> int:
 def _row(store: Store, entry_id: str) -> Any:
     row = store.first(EntryRow.select(*columns_of(store)).where(EntryRow.id == entry_id))
     if row is None:
-        raise NotFound(f"There is no entry {entry_id[:60]}. It may be in the trash.")
+        raise NotFound(
+            f"There is no entry {entry_id[:60]}. Ids are given whole; it may be in the trash."
+        )
     return row
 
 

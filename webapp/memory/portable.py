@@ -309,7 +309,7 @@ def apply(
     made = plan(store, data, into, at)
     if made.fingerprint != fingerprint:
         raise PlanChanged(
-            "The entries or the file are no longer what this plan was made for, so nothing was written."
+            "This is not the plan of that file for the entries as they are now, so nothing was written."
             " Look at the new plan and apply that one.",
             plan=made,
         )

@@ -98,8 +98,8 @@ def text(found: Pointer, retrieval: bool = True, opening: str = COMPACTED) -> st
         begin = max(1, found.lines - NEWEST + 1)
         lines.append(
             "Look up what you need instead of guessing: memory_session_read (sessionID"
-            f" {found.session_id}; the newest lines: offset {begin}) and memory_session_search (exact"
-            f" words). {_NUDGE}"
+            f" {found.session_id}; its newest lines begin at offset {begin}) and memory_session_search"
+            f" (exact words). {_NUDGE}"
         )
     else:
         lines.append(f"Look up what you need in that file instead of guessing. {_NUDGE}")
