@@ -10,7 +10,6 @@ import contextlib
 import importlib.util
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -191,7 +190,6 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    shutil.rmtree(RESULTS, ignore_errors=True)  # pictures of an earlier run
     spec = importlib.util.spec_from_file_location("ensure_browser", HERE / "ensure_browser.py")
     assert spec is not None and spec.loader is not None
     ensure_browser = importlib.util.module_from_spec(spec)

@@ -106,7 +106,7 @@ def test_a_hidden_page_does_not_ask_and_a_page_shown_again_does(
 def test_a_page_tells_that_the_server_is_gone_and_goes_on_when_it_is_back(
     server: Callable[..., Any], opencode: OpenCode, page: Page, page_problems: Any
 ) -> None:
-    page_problems.allow("ERR_CONNECTION_REFUSED")
+    page_problems.allow("ERR_CONNECTION_(REFUSED|RESET)")
     site = server()
     page.clock.install()
     page.goto(f"{site.url}/sessions/{SESSION}")

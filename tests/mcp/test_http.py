@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -133,7 +134,9 @@ def test_the_sdks_client_lists_saves_and_searches(
                 wrong = await client.call_tool("save", {"kind": "fact"})
                 assert wrong.is_error and "title is missing" in str(wrong.content)
 
-    anyio.run(talk)
+    # Not in this thread: the event loop of a browser test may run in it.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(anyio.run, talk).result()
 
 
 # By hand ----------------------------------------------------------------------------------------

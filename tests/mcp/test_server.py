@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -161,4 +162,6 @@ def test_the_newer_protocol_of_the_sdks_own_client_is_answered_too(
             wrong = await client.call_tool("save", {"kind": "fact"})
             assert wrong.is_error
 
-    anyio.run(talk)
+    # Not in this thread: the event loop of a browser test may run in it.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(anyio.run, talk).result()
